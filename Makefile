@@ -1,0 +1,53 @@
+# The commands of this checkout. `make help` lists them.
+#
+#   make demo ENGINE=vllm ARGS='run.seed=2 trainer.max_steps=10'
+#   make test PYTEST_ARGS='tests/grading -x'
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# vllm, transformers or auto; empty: as the recipe says.
+ENGINE ?=
+# Overrides for the demo's recipe, as key=value.
+ARGS ?=
+# Arguments for pytest.
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench wheel clean
+
+help:  ## list the commands
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+
+setup:  ## make .venv and install trlmath in it (does nothing if nothing changed)
+	@command -v $(PYTHON) >/dev/null || \
+	    { echo "setup: no '$(PYTHON)' on the PATH: install Python 3.11 or newer" >&2; exit 1; }
+	@$(PYTHON) .ci/setup.py
+
+demo: setup  ## evaluate, train and evaluate again: a tiny model learns, no GPU needed
+	$(BIN)/accelerate launch $$($(PYTHON) .ci/setup.py --launch-flags) recipes/grpo.py \
+	    $(if $(ENGINE),sampling.engine=$(ENGINE)) $(ARGS)
+
+lint: setup  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup  ## let ruff rewrite the files
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: lint  ## lint, then every test
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+bench: setup  ## run every benchmark under tests/bench
+	@set -e; for file in tests/bench/bench_*.py; do \
+	    [ -e "$$file" ] || { echo "bench: no tests/bench/bench_*.py yet"; exit 0; }; \
+	    echo "== $$file"; $(BIN)/python "$$file"; done
+
+wheel: setup  ## build the wheel and the source archive into dist/
+	$(BIN)/python -m build
+
+clean:  ## remove caches and build output; .venv and runs/ stay
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
