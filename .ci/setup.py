@@ -152,14 +152,16 @@ class Environment:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+        self.python = folder / "bin" / "python"
         self.log = folder / "setup.log"
         self.stamp = folder / ".setup-stamp"
 
     def create(self) -> None:
-        """Make the environment unless it is there and its Python still runs."""
-        if self.python.exists() and self.run_python("") == (True, ""):
-            return
+        """Make the environment unless it is there, still runs and was not moved."""
+        installer = self.folder / "bin" / "pip"  # its first line holds the folder it was made in
+        if installer.exists() and str(self.folder) in installer.read_text(encoding="utf-8"):
+            if self.run_python("")[0]:
+                return
         say("making %s with Python %s" % (self.folder, platform.python_version()))
         command = [sys.executable, "-m", "venv", "--clear", str(self.folder)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
