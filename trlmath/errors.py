@@ -1,0 +1,36 @@
+"""One tree of errors. Each says what was given, what is allowed, and what to do next."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TrlmathError(Exception):
+    """Base of every error that trlmath raises on purpose."""
+
+
+class RecipeError(TrlmathError):
+    """A recipe (YAML file or override) asks for something that cannot be."""
+
+
+class PluginError(TrlmathError):
+    """A component or the plugin that offers it is missing, broken or misbehaves."""
+
+
+class DataError(TrlmathError):
+    """A dataset is empty, unreadable or lacks what the recipe needs."""
+
+
+class GradingError(TrlmathError):
+    """The grader itself (not an answer) cannot work."""
+
+
+class EngineError(TrlmathError):
+    """A generation engine cannot start, failed, or generates from stale weights."""
+
+
+def nearest(given: str, allowed: Iterable[str]) -> str:
+    """Return `` Did you mean 'x'?`` for the closest of `allowed`, or an empty string."""
+    match = difflib.get_close_matches(str(given), [str(a) for a in allowed], n=1, cutoff=0.5)
+    return f" Did you mean {match[0]!r}?" if match else ""
