@@ -159,9 +159,9 @@ class Environment:
     def create(self) -> None:
         """Make the environment unless it is there, still runs and was not moved."""
         installer = self.folder / "bin" / "pip"  # its first line holds the folder it was made in
-        if installer.exists() and str(self.folder) in installer.read_text(encoding="utf-8"):
-            if self.run_python("")[0]:
-                return
+        in_place = installer.exists() and str(self.folder) in installer.read_text(encoding="utf-8")
+        if in_place and self.run_python("")[0]:
+            return
         say("making %s with Python %s" % (self.folder, platform.python_version()))
         command = [sys.executable, "-m", "venv", "--clear", str(self.folder)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
