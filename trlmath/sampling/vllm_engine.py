@@ -71,6 +71,7 @@ class VllmSampler:
             "logprobs_mode": "processed_logprobs",
             "enable_sleep_mode": sleep,
             "disable_log_stats": True,
+            "use_tqdm_on_load": False,
         }
         if on_cpu:
             options["enforce_eager"] = True

@@ -1,0 +1,88 @@
+"""Real vLLM in this process: meaning of the settings, and weights that are fresh after a load."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from trlmath.sampling import SamplingSettings
+from trlmath.sampling.transformers_engine import TransformersSampler
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(300)]
+
+TOLERANCE = {"float32": 1e-4, "bfloat16": 0.15}
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def engine(request, tiny_dir):
+    from trlmath.sampling.vllm_engine import VllmSampler
+
+    sampler = VllmSampler(str(tiny_dir), dtype=request.param, context=256, max_seqs=32)
+    sampler.test_dtype = request.param
+    yield sampler
+    sampler.close()
+
+
+@pytest.fixture(scope="module")
+def prompts(tiny):
+    return tiny[1](["2 + 2 =", "Solve x: 3x = 12, please."])["input_ids"]
+
+
+def reference(tiny, scale=1.0):
+    import copy
+
+    model = copy.deepcopy(tiny[0])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(scale)
+    return TransformersSampler(model, tiny[1])
+
+
+def difference(engine, sampler, prompts):
+    completions = [g.rollouts[0].token_ids for g in sampler.generate(prompts, SamplingSettings(max_tokens=24, seed=0))]
+    ours, theirs = (s.score(prompts, completions) for s in (sampler, engine))
+    gaps = [abs(a - b) for x, y in zip(ours, theirs, strict=True) for a, b in zip(x, y, strict=True)]
+    return sum(gaps) / len(gaps)
+
+
+def test_scores_agree_then_stale_then_fresh(engine, tiny, prompts):
+    """The engine follows new weights; the check itself can see old ones."""
+    allowed = TOLERANCE[engine.test_dtype]
+    changed = reference(tiny, 1.15)
+    assert difference(engine, reference(tiny), prompts) < allowed
+    assert difference(engine, changed, prompts) > 2 * allowed
+    before = engine.weights_version
+    engine.load_weights(changed.model.named_parameters())
+    assert engine.weights_version == before + 1
+    assert difference(engine, changed, prompts) < allowed
+    # what is generated comes from them too: reported log-probabilities are the new policy's
+    group = engine.generate(prompts, SamplingSettings(max_tokens=16, temperature=1.0), n=2)[0]
+    for rollout in group.rollouts:
+        scores = changed.score([prompts[0]], [rollout.token_ids])[0]
+        gaps = [abs(a - b) for a, b in zip(scores, rollout.logprobs, strict=True)]
+        assert sum(gaps) / len(gaps) < allowed
+    engine.load_weights(tiny[0].named_parameters())
+    assert difference(engine, reference(tiny), prompts) < allowed
+
+
+def test_settings_mean_the_same(engine, tiny, prompts):
+    """Finish reasons, stop strings that stay, minimum and maximum length, as on the other engine."""
+    cut = engine.generate(prompts, SamplingSettings(temperature=0, max_tokens=3))
+    assert [(r.finish_reason, len(r.token_ids)) for g in cut for r in g.rollouts] == [("length", 3)] * 2
+    free = engine.generate(prompts, SamplingSettings(temperature=0, max_tokens=30))[0].rollouts[0].text
+    stop = free[4:6]
+    stopped = engine.generate(prompts[:1], SamplingSettings(temperature=0, max_tokens=30, stop=(stop,)))[0].rollouts[0]
+    assert (stopped.finish_reason, stopped.text) == ("stop", free[: free.find(stop) + len(stop)])
+    held = engine.generate(prompts, SamplingSettings(max_tokens=12, min_tokens=8, stop=("e", " ")), n=8)
+    assert all(len(r.token_ids) >= 8 for g in held for r in g.rollouts)
+    if engine.test_dtype == "float32":
+        ours = TransformersSampler(*tiny).generate(prompts, SamplingSettings(temperature=0, max_tokens=30))
+        theirs = engine.generate(prompts, SamplingSettings(temperature=0, max_tokens=30))
+        assert [g.rollouts[0].token_ids for g in ours] == [g.rollouts[0].token_ids for g in theirs]
+
+
+def test_seed_repeats(engine, prompts):
+    settings = SamplingSettings(max_tokens=12, seed=7)
+    assert engine.generate(prompts, settings, n=3) == engine.generate(prompts, settings, n=3)
+    groups = engine.generate(prompts, settings, n=3)
+    assert len({r.text for g in groups for r in g.rollouts}) > 1
