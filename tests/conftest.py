@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Set before anything imports torch, transformers or vLLM: tests never reach for a hub, and two
 # processes on a small machine must not each start a thread per core.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
