@@ -1,0 +1,45 @@
+"""The default plugins. They use the same hooks as everybody else; nobody imports this module by hand."""
+
+from __future__ import annotations
+
+from trlmath.builtin import advantages, filters, rewards, trl_rewards
+from trlmath.components import Register
+from trlmath.data.prompts import builtin_prompts
+from trlmath.hookspecs import hookimpl
+
+
+@hookimpl
+def register_rewards(register: Register) -> None:
+    register("r1_zero", rewards.R1Zero)
+    register("boxed", rewards.Boxed)
+    register("accuracy", rewards.Accuracy)
+    register("format", rewards.Format)
+    register("length", rewards.Length)
+    trl_rewards.register_all(register)
+
+
+@hookimpl
+def register_advantages(register: Register) -> None:
+    register("group", advantages.GroupAdvantage)
+    register("batch", advantages.BatchAdvantage)
+    register("rloo", advantages.RlooAdvantage)
+    register("none", advantages.NoBaseline)
+
+
+@hookimpl
+def register_filters(register: Register) -> None:
+    register("prompt_length", filters.PromptLength)
+    register("gradable_gold", filters.GradableGold)
+    register("duplicate", filters.Duplicate)
+    register("zero_spread", filters.ZeroSpread)
+
+
+@hookimpl
+def register_prompts(register: Register) -> None:
+    for prompt in builtin_prompts():
+        register(prompt.name, prompt)
+
+
+@hookimpl
+def register_datasets(register: Register) -> None:
+    register("nano", "trlmath.data.nano:NanoDataset")

@@ -1,0 +1,53 @@
+"""The command line: a group whose commands are imported only when called, so that --help is quick."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from trlmath import __version__
+from trlmath.errors import TrlmathError
+
+# name -> (module:attribute, one line for --help)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "grade": ("trlmath.cli.grade:grade", "Grade an answer or a whole response against a gold answer."),
+    "plugins": ("trlmath.cli.plugins:plugins", "List and show components and the plugins that offer them."),
+    "recipes": ("trlmath.cli.recipes:recipes", "List the shipped recipes, or copy one."),
+}
+
+
+class LazyGroup(click.Group):
+    """A click group that knows its commands by name and imports one only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, sorted."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        return getattr(import_module(module), attribute)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="trlmath")
+def cli() -> None:
+    """Train mathematical reasoning with TRL: rewards, advantages, filters, prompts and datasets by name."""
+
+
+def main() -> None:
+    """Run the command line; an error of trlmath is printed without a traceback and exits with 1."""
+    try:
+        cli()
+    except TrlmathError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)

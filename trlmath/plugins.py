@@ -1,0 +1,190 @@
+"""Discovery of plugins by entry point, their provenance, and the isolation of broken ones."""
+
+from __future__ import annotations
+
+import os
+import re
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module, metadata
+from typing import Any, Literal
+
+import pluggy
+
+from trlmath import __version__, hookspecs
+from trlmath.components import PLURAL, Component, Kind, Registry
+from trlmath.errors import PluginError, nearest
+from trlmath.hookspecs import PROJECT
+from trlmath.targets import Origin, place_of
+
+BUILTIN = "trlmath.builtin"
+VARIABLE = "TRLMATH_PLUGINS"
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """One plugin: the entry point `name` of `distribution`, whose value is `module`."""
+
+    name: str
+    module: str
+    distribution: str
+    version: str
+    traceback: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.distribution} {self.version} (entry point {self.name} = {self.module})"
+
+
+@dataclass
+class Plugins:
+    """Everything that discovery found.
+
+    Attributes:
+        manager: pluggy's manager with the working plugins, whose ``hook`` calls the observers.
+        registry: the components they offer.
+        working: plugins that loaded.
+        broken: plugins that did not, with the traceback.
+        conflicts: one sentence for each name that two distributions offer.
+    """
+
+    manager: pluggy.PluginManager
+    registry: Registry = field(default_factory=Registry)
+    working: list[Plugin] = field(default_factory=list)
+    broken: list[Plugin] = field(default_factory=list)
+    conflicts: list[str] = field(default_factory=list)
+
+
+@cache
+def discover() -> Plugins:
+    """Load the plugins that ``TRLMATH_PLUGINS`` allows; never raises for what a plugin does wrong.
+
+    Raises PluginError when ``TRLMATH_PLUGINS`` names a distribution that offers no plugin.
+    """
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(hookspecs)
+    found = Plugins(manager)
+    _load(found, Plugin("builtin", BUILTIN, "trlmath", __version__), lambda: import_module(BUILTIN))
+    for point in _allowed(metadata.entry_points(group=PROJECT)):
+        if point.value != BUILTIN and point.dist is not None:
+            _load(found, Plugin(point.name, point.value, point.dist.name, point.dist.version), point.load)
+    for broken in found.broken:
+        found.registry.hints.append(
+            f"The plugin {broken} failed to load, so what it offers is unknown: see `trlmath plugins list`."
+        )
+    return found
+
+
+def registry() -> Registry:
+    """Return the process-wide registry. Raises PluginError when two distributions offer one name."""
+    found = discover()
+    if found.conflicts:
+        raise PluginError("\n".join(found.conflicts))
+    return found.registry
+
+
+def plugin_manager() -> pluggy.PluginManager:
+    """Return pluggy's manager of the working plugins."""
+    return discover().manager
+
+
+def notify(hook: str, **arguments: Any) -> list[Any]:
+    """Call an observer hook of every plugin and return the answers that are not None.
+
+    Raises PluginError naming the plugin whose implementation raised.
+    """
+    answers = []
+    for implementation in reversed(getattr(plugin_manager().hook, hook).get_hookimpls()):
+        try:
+            answer = implementation.function(**{name: arguments[name] for name in implementation.argnames})
+        except Exception as error:
+            raise PluginError(
+                f"the hook {hook} of plugin {implementation.plugin_name} raised {type(error).__name__}: {error}. "
+                f"To run without it, leave its distribution out of {VARIABLE}."
+            ) from error
+        if answer is not None:
+            answers.append(answer)
+    return answers
+
+
+def _allowed(points: Iterable[metadata.EntryPoint]) -> list[metadata.EntryPoint]:
+    """Apply the variable: unset, all; empty, none; a comma list, only those distributions."""
+    points = sorted(points, key=lambda p: (p.dist.name if p.dist else "", p.name))
+    wanted = os.environ.get(VARIABLE)
+    if wanted is None:
+        return points
+    names = [_normal(name) for name in wanted.split(",") if name.strip()]
+    offered = {_normal(p.dist.name) for p in points if p.dist} | {"trlmath"}
+    for name in names:
+        if name not in offered:
+            raise PluginError(
+                f"{VARIABLE}={wanted!r} names {name!r}, which offers no trlmath plugin.{nearest(name, offered)} "
+                f"Installed: {', '.join(sorted(offered))}."
+            )
+    return [p for p in points if p.dist and _normal(p.dist.name) in names]
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name.strip()).lower()
+
+
+def _load(found: Plugins, plugin: Plugin, load: Callable[[], Any]) -> None:
+    """Import, register and collect one plugin; on any failure keep its traceback instead."""
+    label = str(plugin)
+    added: list[Component] = []
+    module = None
+    try:
+        module = load()
+        found.manager.register(module, name=label)
+        _refuse_unknown_hooks(found.manager, module)
+        _collect(found, plugin, module, added)
+    except (Exception, SystemExit):  # a module may call sys.exit when imported
+        if module is not None and found.manager.has_plugin(label):
+            found.manager.unregister(name=label)
+        found.registry.remove(added)
+        found.broken.append(
+            Plugin(plugin.name, plugin.module, plugin.distribution, plugin.version, traceback.format_exc())
+        )
+    else:
+        found.working.append(plugin)
+
+
+def _refuse_unknown_hooks(manager: pluggy.PluginManager, module: Any) -> None:
+    specified = [name for name in dir(hookspecs) if hasattr(getattr(hookspecs, name), f"{PROJECT}_spec")]
+    for caller in manager.get_hookcallers(module) or []:
+        if not caller.has_spec():
+            raise PluginError(f"there is no hook {caller.name!r}.{nearest(caller.name, specified)}")
+        if any(i.hookwrapper or i.wrapper for i in caller.get_hookimpls() if i.plugin is module):
+            raise PluginError(f"hook {caller.name!r} is a wrapper: a plugin may not wrap what others do.")
+
+
+def _collect(found: Plugins, plugin: Plugin, module: Any, added: list[Component]) -> None:
+    """Call the plugin's register_* hooks; a name taken by another distribution becomes a conflict."""
+    for kind in PLURAL:
+        hook = getattr(found.manager.hook, f"register_{PLURAL[kind]}")
+        for implementation in hook.get_hookimpls():
+            if implementation.plugin is module:
+                offers = {"register": _registrar(found, plugin, kind, added)}
+                implementation.function(**{name: offers[name] for name in implementation.argnames})
+
+
+def _registrar(found: Plugins, plugin: Plugin, kind: Kind, added: list[Component]) -> Callable[..., None]:
+    def register(name: str, target: Any, *, completions: Literal["text", "chat"] = "text") -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
+            raise PluginError(f"{name!r} cannot be a {kind}'s name: use letters, digits, '_', '-' and '.'.")
+        if isinstance(target, str) and ":" not in target:
+            raise PluginError(f"{kind} {name!r}: the target {target!r} is not of the form module:attr.")
+        origin = Origin(plugin.distribution, plugin.version, place_of(target))
+        component = Component(kind, name, target, origin, completions)
+        mine = any(c.kind == kind and c.name == name for c in added)
+        try:
+            found.registry.add(component)
+        except PluginError as error:
+            if mine:
+                raise
+            found.conflicts.append(str(error))
+        else:
+            added.append(component)
+
+    return register

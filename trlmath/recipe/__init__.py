@@ -1,0 +1,25 @@
+"""Recipes: typed YAML files that say what a run does, checked before any weight loads."""
+
+from __future__ import annotations
+
+from trlmath.recipe.checks import check_context, check_enough_prompts, check_processes
+from trlmath.recipe.load import find_recipe, load_recipe, parse_recipe
+from trlmath.recipe.run_checks import check_components, check_lora, check_trainer
+from trlmath.recipe.schema import Recipe, Ref, RewardEntry
+from trlmath.recipe.shipped import shipped_recipes
+
+__all__ = [
+    "Recipe",
+    "Ref",
+    "RewardEntry",
+    "check_components",
+    "check_context",
+    "check_enough_prompts",
+    "check_lora",
+    "check_processes",
+    "check_trainer",
+    "find_recipe",
+    "load_recipe",
+    "parse_recipe",
+    "shipped_recipes",
+]

@@ -1,0 +1,127 @@
+"""Checks across keys: some when a recipe loads, others when a run knows more, all before any weight loads."""
+
+from __future__ import annotations
+
+from trlmath.errors import DataError, RecipeError
+from trlmath.recipe.owned import OWNED
+from trlmath.recipe.schema import Recipe
+
+
+def cross_field_errors(recipe: Recipe) -> list[str]:
+    """Return a sentence for each contradiction between keys; needs no torch and no plugin."""
+    return [*_not_yet(recipe), *_sampling(recipe), *_rollout(recipe), *_lists(recipe), *_trainer(recipe)]
+
+
+def _not_yet(recipe: Recipe) -> list[str]:
+    errors = []
+    if recipe.sampling.mode == "server":
+        errors.append("sampling.mode: 'server' is not yet available; use 'colocate'.")
+    if recipe.sampling.url is not None:
+        errors.append("sampling.url: a server is not yet available; remove the key or set null.")
+    if recipe.rollout.refill is not None:
+        errors.append("rollout.refill: refilling dropped groups is not yet available; remove the key or set null.")
+    if recipe.rollout.old_logprobs == "engine":
+        errors.append("rollout.old_logprobs: 'engine' is not yet available; use 'recompute'.")
+    if recipe.run.resume is not None:
+        errors.append("run.resume: resuming is not yet available; remove the key or set null.")
+    return errors
+
+
+def _sampling(recipe: Recipe) -> list[str]:
+    sampling = recipe.sampling
+    errors = []
+    if sampling.min_tokens > sampling.max_tokens:
+        errors.append(
+            f"sampling.min_tokens: got {sampling.min_tokens}; allowed: at most sampling.max_tokens, which is "
+            f"{sampling.max_tokens}."
+        )
+    if sampling.stop is not None and not all(sampling.stop):
+        errors.append("sampling.stop: an empty string would end every completion at once; use [] for no stop string.")
+    return errors
+
+
+def _rollout(recipe: Recipe) -> list[str]:
+    rollout = recipe.rollout
+    completions = rollout.prompts_per_step * rollout.group_size
+    if completions % rollout.updates_per_rollout:
+        return [
+            f"rollout.updates_per_rollout: got {rollout.updates_per_rollout}, which does not divide the {completions} "
+            f"completions of a phase ({rollout.prompts_per_step} prompts x {rollout.group_size}); allowed: "
+            f"{_divisors(completions)}."
+        ]
+    return []
+
+
+def _lists(recipe: Recipe) -> list[str]:
+    errors = []
+    names = [entry.name for entry in recipe.rewards]
+    for name in sorted({n for n in names if names.count(n) > 1}):
+        errors.append(f"rewards: {name!r} is named {names.count(name)} times; name it once, with one weight.")
+    if all(entry.weight == 0 for entry in recipe.rewards):
+        errors.append("rewards: every weight is 0, so nothing would be trained on; give one a weight.")
+    settings = [setting.name for setting in recipe.evaluation.settings]
+    for name in sorted({n for n in settings if settings.count(n) > 1}):
+        errors.append(f"evaluation.settings: two settings are called {name!r}; their metrics would mix.")
+    if recipe.evaluation.enabled and not settings:
+        errors.append("evaluation.settings: is empty; give a setting, or set evaluation.enabled: false.")
+    if recipe.evaluation.enabled and recipe.data.eval is None:
+        errors.append("data.eval: is null while evaluation.enabled is true; name a dataset or switch evaluation off.")
+    return errors
+
+
+def _trainer(recipe: Recipe) -> list[str]:
+    errors = [
+        f"trainer.{name}: is decided by {OWNED[name]}; write it there and remove it here."
+        for name in recipe.trainer
+        if name in OWNED
+    ]
+    if not recipe.rollout.clip:
+        errors += [
+            f"trainer.{name}: has no meaning while rollout.clip is false; remove one of the two."
+            for name in ("epsilon", "epsilon_high", "delta")
+            if name in recipe.trainer
+        ]
+    return errors
+
+
+def check_processes(recipe: Recipe, processes: int) -> None:
+    """Raise RecipeError unless a phase and each of its updates divide evenly over the processes."""
+    rollout = recipe.rollout
+    completions = rollout.prompts_per_step * rollout.group_size
+    if completions % (rollout.updates_per_rollout * processes):
+        raise RecipeError(
+            f"rollout.prompts_per_step: {rollout.prompts_per_step} prompts x {rollout.group_size} = {completions} "
+            f"completions do not divide evenly into {rollout.updates_per_rollout} updates on {processes} processes. "
+            f"Make prompts_per_step x group_size a multiple of {rollout.updates_per_rollout * processes}."
+        )
+
+
+def check_context(recipe: Recipe, context_length: int, longest_prompt_tokens: int) -> None:
+    """Raise RecipeError when the longest prompt plus `sampling.max_tokens` exceeds the model's context (tokens)."""
+    total = longest_prompt_tokens + recipe.sampling.max_tokens
+    if total > context_length:
+        room = context_length - longest_prompt_tokens
+        way_out = (
+            f"Set sampling.max_tokens to at most {room}, or drop"
+            if room > 0
+            else "The prompt alone fills the context. Drop"
+        )
+        raise RecipeError(
+            f"sampling.max_tokens: the longest prompt has {longest_prompt_tokens} tokens, and with "
+            f"{recipe.sampling.max_tokens} new ones that is {total}, over the context of {context_length} tokens of "
+            f"{recipe.model.path!r}. {way_out} long prompts with the filter prompt_length."
+        )
+
+
+def check_enough_prompts(recipe: Recipe, rows: int) -> None:
+    """Raise DataError when the training rows that passed the filters do not fill one step."""
+    needed = recipe.rollout.prompts_per_step
+    if rows < needed:
+        raise DataError(
+            f"{recipe.data.train.name!r} leaves {rows} training rows, and a step needs {needed}. Set "
+            f"rollout.prompts_per_step to at most {rows}, raise data.train_size, or filter less."
+        )
+
+
+def _divisors(number: int) -> str:
+    return ", ".join(str(n) for n in range(1, number + 1) if number % n == 0)

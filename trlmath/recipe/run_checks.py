@@ -1,0 +1,117 @@
+"""Checks that import plugins, TRL or peft: run before any weight loads, and not by `load_recipe`."""
+
+from __future__ import annotations
+
+import enum
+import typing
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from trlmath.components import Kind
+from trlmath.errors import RecipeError, TrlmathError, nearest
+from trlmath.options import type_name
+from trlmath.plugins import registry
+from trlmath.recipe.owned import OWNED
+from trlmath.recipe.schema import Recipe, Ref
+from trlmath.targets import is_path
+
+# TRL reads these only when the first loss is computed, after a whole rollout phase.
+_CHOICES = {
+    "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "vespo", "luspo"),
+    "importance_sampling_level": ("token", "sequence"),
+}
+
+
+def check_components(recipe: Recipe) -> None:
+    """Resolve every component that the recipe names and check its options.
+
+    Raises PluginError (no such name, broken plugin) or RecipeError (options), all of them in one message.
+    """
+    named: list[tuple[Kind, str, Ref]] = [("reward", f"rewards.{i}", r) for i, r in enumerate(recipe.rewards)]
+    named += [("advantage", "advantage", recipe.advantage)]
+    named += [("filter", f"filters.{i}", r) for i, r in enumerate(recipe.filters)]
+    named += [("prompt", "data.prompt", recipe.data.prompt), ("dataset", "data.train", recipe.data.train)]
+    named += [("dataset", "data.eval", recipe.data.eval)] if recipe.data.eval else []
+    components = registry()
+    errors: list[TrlmathError] = []
+    for kind, key, ref in named:
+        if kind in ("prompt", "dataset") and not is_path(ref.name) and ("/" in ref.name or "." in ref.name):
+            continue  # a file or a Hub id: read by the data room
+        try:
+            components.resolve(kind, ref.name).check(ref.options)
+        except TrlmathError as error:
+            errors.append(type(error)(f"{key}: {error}"))
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise type(errors[0])("\n".join(str(error) for error in errors))
+
+
+def check_trainer(recipe: Recipe) -> dict[str, Any]:
+    """Return `recipe.trainer` converted to the types of TRL's GRPOConfig. Imports TRL, loads no weights.
+
+    Raises RecipeError naming every unknown argument and wrong type.
+    """
+    from trl import GRPOConfig
+
+    hints = typing.get_type_hints(GRPOConfig)
+    allowed = [field.name for field in fields(GRPOConfig) if field.init and field.name not in OWNED]
+    return _convert(recipe.trainer, hints, allowed, "trainer", "trl.GRPOConfig")
+
+
+def check_lora(recipe: Recipe) -> dict[str, Any] | None:
+    """Return `model.lora` converted to the types of peft's LoraConfig, or None. Raises RecipeError."""
+    if recipe.model.lora is None:
+        return None
+    try:
+        from peft import LoraConfig
+    except ImportError as error:
+        raise RecipeError("model.lora: needs peft, which is not installed: pip install peft, or set null.") from error
+    hints = typing.get_type_hints(LoraConfig)
+    allowed = [field.name for field in fields(LoraConfig) if field.init]
+    return _convert(recipe.model.lora, hints, allowed, "model.lora", "peft.LoraConfig")
+
+
+def _convert(
+    given: dict[str, Any], hints: dict[str, Any], allowed: list[str], section: str, owner: str
+) -> dict[str, Any]:
+    converted, errors = {}, []
+    for name, value in given.items():
+        key = f"{section}.{name}"
+        if name not in allowed:
+            errors.append(f"{key}: is no argument of {owner} that a recipe can set.{nearest(name, allowed)}")
+            continue
+        try:
+            converted[name] = _converter(hints[name])(value)
+        except (ValidationError, ValueError) as error:
+            message = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            errors.append(f"{key}: got {value!r}; allowed: {type_name(hints[name])} ({message}).")
+            continue
+        choices = _CHOICES.get(name) or _enum_values(hints[name])
+        if choices and isinstance(value, str) and value not in choices:
+            errors.append(f"{key}: got {value!r}; allowed: {', '.join(choices)}.{nearest(value, choices)}")
+    if errors:
+        raise RecipeError("\n".join(errors))
+    return converted
+
+
+def _converter(hint: Any) -> Callable[[Any], Any]:
+    members = typing.get_args(hint) or (hint,)
+    adapter: TypeAdapter[Any] = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, bool) and bool not in members and (int in members or float in members):
+            raise ValueError("a number is needed, not true or false")
+        return adapter.validate_python(value)
+
+    return convert
+
+
+def _enum_values(hint: Any) -> tuple[str, ...]:
+    for member in typing.get_args(hint) or (hint,):
+        if isinstance(member, type) and issubclass(member, enum.Enum):
+            return tuple(str(item.value) for item in member)
+    return ()

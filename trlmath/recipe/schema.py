@@ -1,0 +1,206 @@
+"""The recipe: every section and key, its type and default. Reads from top to bottom like the algorithm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+
+
+def _not_bool(value: Any) -> Any:
+    # pydantic would take true for 1; in a recipe it is a slip.
+    if isinstance(value, bool):
+        raise ValueError("a number is needed, not true or false")
+    return value
+
+
+Int = Annotated[int, BeforeValidator(_not_bool)]
+Float = Annotated[float, BeforeValidator(_not_bool)]
+
+
+class Section(BaseModel):
+    """A section of the recipe: unknown keys are errors, and so are NaN and infinity."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, populate_by_name=True, validate_default=True)
+
+
+class Ref(Section):
+    """A component by name, with its options. In a recipe a bare name means ``{name: it}``."""
+
+    name: str = Field(min_length=1)
+    options: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class RewardEntry(Ref):
+    """One reward: the sum over the entries of weight times reward is what is trained on.
+
+    `columns` renames: ``{solution: answer}`` fills the function's argument ``solution`` from the column
+    ``answer``. `as`: completions as ``text`` or ``chat`` messages; null means what the reward declares.
+    """
+
+    weight: Float = 1.0
+    columns: dict[str, str] = {}
+    as_: Literal["text", "chat"] | None = Field(default=None, alias="as")
+
+
+class ModelSection(Section):
+    """The policy. `path`: ``nano`` (embedded), a folder, or a Hub id; `lora`: fields of peft's LoraConfig."""
+
+    path: str = "nano"
+    dtype: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
+    attention: str = "sdpa"
+    lora: dict[str, Any] | None = None
+
+
+class DataSection(Section):
+    """Problems. A dataset is a registered name, a file (.jsonl .json .parquet .csv) or a Hub id owner/name.
+
+    `columns` maps a Problem's fields to the dataset's columns: ``{question: problem, answer: gold}``.
+    `train_size`: use only the first so many rows that pass the filters; null: all.
+    """
+
+    train: Ref = Ref(name="nano")
+    eval: Ref | None = Ref(name="nano")
+    prompt: Ref = Ref(name="r1_zero")
+    train_size: Annotated[Int, Field(ge=1)] | None = None
+    columns: dict[str, str] = {}
+
+
+class SamplingSection(Section):
+    """How completions are drawn, with one meaning for every engine.
+
+    `stop`: strings that end a completion and stay part of it; null means the prompt's own, [] none.
+    `top_k`, `min_p`: null means off. `engine_options`: extra arguments of the engine itself.
+    """
+
+    engine: Literal["auto", "vllm", "transformers"] = "auto"
+    mode: Literal["colocate", "server"] = "colocate"
+    url: str | None = None
+    temperature: Float = Field(default=1.0, gt=0)
+    top_p: Float = Field(default=1.0, gt=0, le=1)
+    top_k: Annotated[Int, Field(ge=1)] | None = None
+    min_p: Annotated[Float, Field(ge=0, le=1)] | None = None
+    min_tokens: Int = Field(default=0, ge=0)
+    max_tokens: Int = Field(default=256, ge=1)
+    stop: list[str] | None = None
+    engine_options: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_stop_string(cls, value: Any) -> Any:
+        if isinstance(value, dict) and isinstance(value.get("stop"), str):
+            return {**value, "stop": [value["stop"]]}
+        return value
+
+
+class RolloutSection(Section):
+    """What a step is. Counts are of all processes together.
+
+    One rollout phase draws `group_size` completions for each of `prompts_per_step` prompts, and the
+    update phase takes ``updates_per_rollout x epochs_per_rollout`` optimizer steps on them.
+    `microbatch_tokens`: most tokens, padding included, in one forward pass on one process; null: no cut.
+    `clip: false` leaves the clipping of the probability ratio out.
+    """
+
+    prompts_per_step: Int = Field(default=16, ge=1)
+    group_size: Int = Field(default=8, ge=2)
+    updates_per_rollout: Int = Field(default=1, ge=1)
+    epochs_per_rollout: Int = Field(default=1, ge=1)
+    microbatch_tokens: Annotated[Int, Field(ge=1)] | None = None
+    clip: bool = True
+    refill: Any = None
+    old_logprobs: Literal["recompute", "engine"] = "recompute"
+
+
+class EvaluationSetting(Section):
+    """One way to sample at evaluation: `n` completions per problem at `temperature` (0: greedy)."""
+
+    name: str = Field(min_length=1)
+    temperature: Float = Field(default=1.0, ge=0)
+    n: Int = Field(default=1, ge=1)
+
+
+class EvaluationSection(Section):
+    """Evaluation before, after, and every so many steps (`every: 0`: only before and after)."""
+
+    enabled: bool = True
+    every: Int = Field(default=0, ge=0)
+    limit: Annotated[Int, Field(ge=1)] | None = 256
+    settings: list[EvaluationSetting] = [
+        EvaluationSetting(name="sampled", temperature=1.0, n=1),
+        EvaluationSetting(name="greedy", temperature=0.0, n=1),
+    ]
+
+
+class RunSection(Section):
+    """Where the run writes (`dir`: null means ``runs/<recipe>-<time>``), its seed, and who is told."""
+
+    dir: str | None = None
+    resume: Any = None
+    seed: Int = Field(default=0, ge=0)
+    report_to: list[str] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_reporter(cls, value: Any) -> Any:
+        if isinstance(value, dict) and isinstance(value.get("report_to"), str):
+            name = value["report_to"]
+            return {**value, "report_to": [] if name == "none" else [name]}
+        return value
+
+
+class Recipe(Section):
+    """A whole recipe. `trainer` takes any argument of TRL's GRPOConfig that no other key owns."""
+
+    model: ModelSection = ModelSection()
+    data: DataSection = DataSection()
+    sampling: SamplingSection = SamplingSection()
+    rewards: list[RewardEntry] = Field(default=[RewardEntry(name="r1_zero")], min_length=1)
+    advantage: Ref = Ref(name="group")
+    filters: list[Ref] = []
+    rollout: RolloutSection = RolloutSection()
+    trainer: dict[str, Any] = {}
+    evaluation: EvaluationSection = EvaluationSection()
+    run: RunSection = RunSection()
+
+    _source: Path | None = PrivateAttr(default=None)
+
+    @property
+    def source(self) -> Path | None:
+        """The file it was loaded from."""
+        return self._source
+
+    @property
+    def name(self) -> str:
+        """A short name for run directories: ``nano-grpo`` for ``recipes/nano/grpo.yaml``."""
+        if self._source is None:
+            return "recipe"
+        folder = self._source.parent.name
+        return f"{folder}-{self._source.stem}" if folder not in ("", "recipes") else self._source.stem
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data with every key, defaults included; components without options as bare names."""
+        return {key: _plain(value) for key, value in self.model_dump(by_alias=True).items()}
+
+    def to_yaml(self) -> str:
+        """Return YAML that loads back as the same recipe."""
+        from trlmath.recipe.yamls import dump
+
+        return dump(self.to_dict())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value

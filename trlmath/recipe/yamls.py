@@ -1,0 +1,52 @@
+"""YAML 1.2 in and out: ``1e-6`` is a number, ``no`` is text, a key written twice is an error."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import DuplicateKeyError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from trlmath.errors import RecipeError
+
+
+def parse(text: str, where: str) -> Any:
+    """Return the data of a YAML text. Raises RecipeError with `where` and the line."""
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except DuplicateKeyError as error:
+        first = str(error.problem).splitlines()[0]
+        raise RecipeError(f"{where}{_line(error)}: {first}. Write each key once.") from error
+    except MarkedYAMLError as error:
+        tip = "Put text that holds ':', '#', '{' or '[' in quotes."
+        raise RecipeError(f"{where}{_line(error)}: not valid YAML: {error.problem}. {tip}") from error
+    except (YAMLError, ValueError) as error:
+        raise RecipeError(f"{where}: not valid YAML: {error}.") from error
+
+
+def _line(error: MarkedYAMLError) -> str:
+    return f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+
+
+def read(path: Path) -> Any:
+    """Return the data of a YAML file. Raises RecipeError."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{path} is not UTF-8 (byte {error.start}). Save it as UTF-8.") from error
+    return parse(text, str(path))
+
+
+def dump(data: Any) -> str:
+    """Return `data` as YAML, keys in the order given."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False
+    yaml.allow_unicode = True
+    yaml.width = 110
+    stream = io.StringIO()
+    yaml.dump(data, stream)
+    return stream.getvalue()
