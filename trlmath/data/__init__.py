@@ -1,0 +1,1 @@
+"""Datasets: loading, filtering, prompts and the nano task."""
