@@ -34,7 +34,7 @@ CPU_TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 # transformers. Text models need none of them.
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 
-Pip = Callable[[Sequence[str], str], bool]
+Pip = Callable[..., bool]
 Say = Callable[[str], None]
 
 
@@ -100,13 +100,14 @@ def fingerprint(files: Sequence[Path], plan: Plan, python: str) -> str:
 def install(plan: Plan, has_torch: bool, pip: Pip, say: Say) -> Outcome:
     """Install torch, then trlmath with its tools and vLLM; go on without vLLM if it cannot be had.
 
-    `pip(arguments, title)` runs pip and tells whether it succeeded. Raises SetupError if trlmath
-    itself cannot be installed.
+    `pip(arguments, title, alarm=True)` runs pip and tells whether it succeeded; a failure without
+    `alarm` is expected. Raises SetupError if trlmath itself cannot be installed.
     """
     if plan.cpu_torch and not has_torch:
-        fetched = pip(["install", CPU_TORCH], "torch (CPU build)") or pip(
+        # PyPI itself hosts no +cpu build, so that the first try usually fails: no cause for alarm.
+        fetched = pip(["install", CPU_TORCH], "torch (CPU build)", alarm=False) or pip(
             ["install", CPU_TORCH, "--extra-index-url", CPU_TORCH_INDEX],
-            "torch (CPU build, from " + CPU_TORCH_INDEX + ")",
+            "torch (CPU build) from " + CPU_TORCH_INDEX,
         )
         if not fetched:
             raise SetupError(
@@ -190,8 +191,8 @@ class Environment:
         worked, error = self.run_python("import " + module)
         return True, "" if worked else error
 
-    def pip(self, arguments: Sequence[str], title: str) -> bool:
-        """Run pip: one line on the terminal, its output in the log, the log's end if it fails."""
+    def pip(self, arguments: Sequence[str], title: str, alarm: bool = True) -> bool:
+        """Run pip: one line on the terminal, its output in the log, and its end if a failure alarms."""
         started = time.time()
         live = sys.stdout.isatty()
         say(title + " ...")
@@ -214,8 +215,9 @@ class Environment:
             worked = process.wait() == 0
         if live:
             print("\r" + " " * (shutil.get_terminal_size().columns - 1) + "\r", end="")
-        say("%s: %s after %d s" % (title, "done" if worked else "FAILED", time.time() - started))
-        if not worked:
+        failed = "FAILED" if alarm else "not in pip's own index"
+        say("%s: %s after %d s" % (title, "done" if worked else failed, time.time() - started))
+        if not worked and alarm:
             print("\n".join("    " + line for line in lines[-15:]), flush=True)
         return worked
 

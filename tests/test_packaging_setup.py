@@ -34,7 +34,7 @@ class FakePip:
         self.fails = fails
         self.calls: list[str] = []
 
-    def __call__(self, arguments: list[str], title: str) -> bool:
+    def __call__(self, arguments: list[str], title: str, alarm: bool = True) -> bool:
         command = " ".join(arguments)
         self.calls.append(command)
         return not any(command.endswith(word) or f"{word}]" in command for word in self.fails)
