@@ -33,7 +33,7 @@ OWNED: dict[str, str] = {
     "vllm_server_timeout": _OPTIONS,
     "vllm_group_port": _OPTIONS,
     "vllm_model_impl": _OPTIONS,
-    "vllm_enable_sleep_mode": _OPTIONS,
+    "vllm_enable_sleep_mode": "sampling.sleep",
     "vllm_structured_outputs_regex": _OPTIONS,
     "vllm_gpu_memory_utilization": _OPTIONS,
     "vllm_max_model_length": _OPTIONS,

@@ -79,12 +79,16 @@ class SamplingSection(Section):
     """How completions are drawn, with one meaning for every engine.
 
     `stop`: strings that end a completion and stay part of it; null means the prompt's own, [] none.
-    `top_k`, `min_p`: null means off. `engine_options`: extra arguments of the engine itself.
+    `sleep`: free vLLM's memory during the update (GPUs only). `freshness`: what happens when the engine
+    is found to generate from old weights: stop, warn (only record it) or off (do not look).
+    `top_k`, `min_p`: null means off. `sleep`: the engine frees its memory while the trainer works (GPU
+    only). `engine_options`: extra arguments of the engine itself.
     """
 
     engine: Literal["auto", "vllm", "transformers"] = "auto"
     mode: Literal["colocate", "server"] = "colocate"
     url: str | None = None
+    sleep: bool = False
     temperature: Float = Field(default=1.0, gt=0)
     top_p: Float = Field(default=1.0, gt=0, le=1)
     top_k: Annotated[Int, Field(ge=1)] | None = None
@@ -92,6 +96,8 @@ class SamplingSection(Section):
     min_tokens: Int = Field(default=0, ge=0)
     max_tokens: Int = Field(default=256, ge=1)
     stop: list[str] | None = None
+    sleep: bool = False
+    freshness: Literal["stop", "warn", "off"] = "stop"
     engine_options: dict[str, Any] = {}
 
     @model_validator(mode="before")
