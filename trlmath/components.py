@@ -173,7 +173,9 @@ class Registry:
         if elsewhere:
             message += f" There is a {elsewhere[0]} of that name: write it under the key for {elsewhere[0]}s."
         message += nearest(name, self.names(kind))
-        message += f" Available: {', '.join(self.names(kind)) or 'none'}; or write module:attr or file.py:attr."
+        message += (
+            f" Available: {', '.join(self.names(kind)) or 'none'}; or write module:attr or file.py:attr."
+        )
         raise PluginError(" ".join([message, *self.hints]))
 
 

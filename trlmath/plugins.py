@@ -100,7 +100,8 @@ def notify(hook: str, **arguments: Any) -> list[Any]:
             answer = implementation.function(**{name: arguments[name] for name in implementation.argnames})
         except Exception as error:
             raise PluginError(
-                f"the hook {hook} of plugin {implementation.plugin_name} raised {type(error).__name__}: {error}. "
+                f"the hook {hook} of plugin {implementation.plugin_name} raised "
+                f"{type(error).__name__}: {error}. "
                 f"To run without it, leave its distribution out of {VARIABLE}."
             ) from error
         if answer is not None:
@@ -119,7 +120,8 @@ def _allowed(points: Iterable[metadata.EntryPoint]) -> list[metadata.EntryPoint]
     for name in names:
         if name not in offered:
             raise PluginError(
-                f"{VARIABLE}={wanted!r} names {name!r}, which offers no trlmath plugin.{nearest(name, offered)} "
+                f"{VARIABLE}={wanted!r} names {name!r}, which offers no trlmath plugin."
+                f"{nearest(name, offered)} "
                 f"Installed: {', '.join(sorted(offered))}."
             )
     return [p for p in points if p.dist and _normal(p.dist.name) in names]
@@ -139,7 +141,7 @@ def _load(found: Plugins, plugin: Plugin, load: Callable[[], Any]) -> None:
         found.manager.register(module, name=label)
         _refuse_unknown_hooks(found.manager, module)
         _collect(found, plugin, module, added)
-    except (Exception, SystemExit):  # a module may call sys.exit when imported
+    except (Exception, SystemExit):  # noqa: BLE001  (kept, shown, and raised when a recipe needs it)
         if module is not None and found.manager.has_plugin(label):
             found.manager.unregister(name=label)
         found.registry.remove(added)

@@ -106,7 +106,7 @@ class RewardCaller:
             }
             try:
                 self.function(**self._arguments(one))
-            except Exception:  # any failure marks this rollout; the first error is the one reported
+            except Exception:  # noqa: BLE001  (marks the rollout; the first error is the one reported)
                 return index
         return 0
 
@@ -115,7 +115,8 @@ class RewardCaller:
             answer = answer.tolist()
         if isinstance(answer, (str, bytes)) or not isinstance(answer, Sequence):
             raise PluginError(
-                f"{self._who} returned {type(answer).__name__}, not a list of one number or None per completion. "
+                f"{self._who} returned {type(answer).__name__}, not a list of one number or None per "
+                f"completion. "
                 f"{self._rollout(0, completions)}"
             )
         if len(answer) != len(completions):
@@ -131,7 +132,9 @@ class RewardCaller:
             if number is None:
                 continue
             if not isinstance(number, numbers.Real):
-                problem = f"{number!r} ({type(number).__name__}) as {part}; a number, None or a Grade is allowed"
+                problem = (
+                    f"{number!r} ({type(number).__name__}) as {part}; a number, None or a Grade is allowed"
+                )
             elif not math.isfinite(number):
                 problem = f"{number} as {part}; return None for a completion that cannot be scored"
             else:

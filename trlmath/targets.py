@@ -66,7 +66,9 @@ def _import_module(name: str, target: str) -> ModuleType:
 def _import_file(file: str, target: str) -> ModuleType:
     path = Path(file).expanduser().resolve()
     if not path.is_file():
-        raise PluginError(f"{target!r}: there is no file {path}. Give a path relative to where you start the run.")
+        raise PluginError(
+            f"{target!r}: there is no file {path}. Give a path relative to where you start the run."
+        )
     # The name carries the path, so that two files of one name do not replace each other.
     name = f"trlmath_file_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     if name in sys.modules:

@@ -21,7 +21,9 @@ class PromptLength:
 
     def __post_init__(self) -> None:
         if not 0 <= self.min <= self.max:
-            raise RecipeError(f"prompt_length needs 0 <= min <= max, in tokens; got min {self.min}, max {self.max}.")
+            raise RecipeError(
+                f"prompt_length needs 0 <= min <= max, in tokens; got min {self.min}, max {self.max}."
+            )
 
     def bind(self, tokenizer: Any, prompt: Any) -> None:
         """Receive the model's tokenizer and the recipe's prompt, before the first row."""
@@ -51,7 +53,7 @@ class GradableGold:
 
 @dataclass
 class Duplicate:
-    """Drop rows whose question was seen before; `ignore_case` and `ignore_space` widen what counts as the same."""
+    """Drop rows whose question was seen before, blind to case and to white space unless told otherwise."""
 
     ignore_case: bool = True
     ignore_space: bool = True
@@ -94,7 +96,9 @@ class ZeroSpread:
             raise RecipeError(f"zero_spread needs tolerance >= 0, got {self.tolerance}.")
 
     def __call__(self, item: Group) -> Decision:
-        rewards = [r.grade.reward for r in item.rollouts if r.grade is not None and r.grade.reward is not None]
+        rewards = [
+            r.grade.reward for r in item.rollouts if r.grade is not None and r.grade.reward is not None
+        ]
         if not rewards:
             return Drop("no scorable rollout")
         return Drop("no spread in rewards") if max(rewards) - min(rewards) <= self.tolerance else Keep()

@@ -63,7 +63,9 @@ class Format:
 
     def __post_init__(self) -> None:
         if self.mode == "reference" and self.style != "r1_zero":
-            raise RecipeError(f"mode 'reference' exists for style 'r1_zero' only, not {self.style!r}: use strict.")
+            raise RecipeError(
+                f"mode 'reference' exists for style 'r1_zero' only, not {self.style!r}: use strict."
+            )
 
     def __call__(
         self,
@@ -80,7 +82,8 @@ class Format:
 class Length:
     """Penalty for length in tokens: 0 up to `target`, then straight down to -1 at `max` and beyond.
 
-    DAPO's soft overlong punishment (arXiv:2503.14476, eq. 13) with `target` = L_max - L_cache and `max` = L_max.
+    DAPO's soft overlong punishment (arXiv:2503.14476, eq. 13): `target` is its L_max - L_cache, `max` its
+    L_max.
     """
 
     target: int
@@ -88,10 +91,14 @@ class Length:
 
     def __post_init__(self) -> None:
         if not 0 <= self.target < self.max:
-            raise RecipeError(f"length needs 0 <= target < max, in tokens; got target {self.target}, max {self.max}.")
+            raise RecipeError(
+                f"length needs 0 <= target < max, in tokens; got target {self.target}, max {self.max}."
+            )
 
     def __call__(self, completion_ids: Sequence[Sequence[int]]) -> list[float]:
-        return [-min(max(len(ids) - self.target, 0) / (self.max - self.target), 1.0) for ids in completion_ids]
+        return [
+            -min(max(len(ids) - self.target, 0) / (self.max - self.target), 1.0) for ids in completion_ids
+        ]
 
 
 def grade(

@@ -21,7 +21,7 @@ def register_all(register: Register) -> None:
 
 
 def get_soft_overlong_punishment(max_completion_len: int, soft_punish_cache: int) -> Callable[..., Any]:
-    """TRL: 0 up to `max_completion_len - soft_punish_cache` tokens, then down to -1 (DAPO, arXiv:2503.14476)."""
+    """TRL: 0 up to `max_completion_len - soft_punish_cache` tokens, then down to -1 (arXiv:2503.14476)."""
     from trl.rewards import get_soft_overlong_punishment as make
 
     return make(max_completion_len, soft_punish_cache)

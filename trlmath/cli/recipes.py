@@ -32,7 +32,9 @@ def list_() -> None:
 @recipes.command()
 @click.argument("name", required=False)
 @click.argument("to", type=click.Path(path_type=Path), default=Path("."), required=False)
-@click.option("--all", "everything", is_flag=True, help="Copy the whole folder, scripts included, to ./recipes.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Copy the whole folder, scripts included, to ./recipes."
+)
 @click.option("--force", is_flag=True, help="Overwrite a file that is already there.")
 def copy(name: str | None, to: Path, everything: bool, force: bool) -> None:
     """Copy recipe NAME to the file or folder TO (default: here), or with --all every recipe and script."""
@@ -51,7 +53,9 @@ def copy(name: str | None, to: Path, everything: bool, force: bool) -> None:
         raise RecipeError(f"name the recipe to copy, or give --all. Shipped: {', '.join(shipped)}.")
     name = name.removeprefix("recipes/").removesuffix(".yaml")
     if name not in shipped:
-        raise RecipeError(f"no shipped recipe is called {name!r}.{nearest(name, shipped)} Shipped: {', '.join(shipped)}.")
+        raise RecipeError(
+            f"no shipped recipe is called {name!r}.{nearest(name, shipped)} Shipped: {', '.join(shipped)}."
+        )
     target = to / f"{name.replace('/', '-')}.yaml" if to.is_dir() or not to.suffix else to
     if target.exists() and not force:
         raise RecipeError(f"{target} is already there; --force overwrites it.")

@@ -47,7 +47,9 @@ def _json_lines(path: Path) -> Rows:
 def _json(path: Path) -> Rows:
     data = _parse_json(_decode(path), str(path))
     if not isinstance(data, list):
-        raise DataError(f"{path} holds a JSON {type(data).__name__}; a list of objects is needed (or .jsonl lines).")
+        raise DataError(
+            f"{path} holds a JSON {type(data).__name__}; a list of objects is needed (or .jsonl lines)."
+        )
     return [_checked(row, f"{path}, item {index}") for index, row in enumerate(data)]
 
 

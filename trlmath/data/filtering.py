@@ -50,7 +50,8 @@ class NamedFilter:
         moment = getattr(function, "moment", None)
         if moment not in MOMENTS:
             raise PluginError(
-                f"{self._who} has moment {moment!r}; allowed: {', '.join(MOMENTS)}.{nearest(str(moment), MOMENTS)}"
+                f"{self._who} has moment {moment!r}; allowed: {', '.join(MOMENTS)}."
+                f"{nearest(str(moment), MOMENTS)}"
             )
         if not callable(function):
             raise PluginError(f"{self._who} is a {type(function).__name__}, which cannot be called.")
@@ -64,7 +65,8 @@ class NamedFilter:
         for name, parameter in wanted.items():
             if name not in given and parameter.default is parameter.empty:
                 raise PluginError(
-                    f"{self._who}: bind() asks for {name!r}.{nearest(name, given)} It can have: {', '.join(given)}."
+                    f"{self._who}: bind() asks for {name!r}.{nearest(name, given)} "
+                    f"It can have: {', '.join(given)}."
                 )
         self.function.bind(**{name: value for name, value in given.items() if name in wanted})
 
@@ -76,7 +78,8 @@ class NamedFilter:
             raise PluginError(f"{self._who}: {error}") from error
         except Exception as error:
             raise PluginError(
-                f"{self._who} raised {type(error).__name__}: {error}. The item: {ascii(_question(item))[:160]}."
+                f"{self._who} raised {type(error).__name__}: {error}. "
+                f"The item: {ascii(_question(item))[:160]}."
             ) from error
         if not isinstance(decision, (Keep, Drop)):
             raise PluginError(f"{self._who} returned {decision!r}; return Keep() or Drop(reason).")
@@ -122,12 +125,16 @@ def apply_filters(items: Sequence[Item], filters: Iterable[NamedFilter], moment:
     return Filtered(kept, indices, dropped)
 
 
-def filter_problems(problems: Sequence[Problem], filters: Iterable[NamedFilter], name: str) -> Filtered[Problem]:
+def filter_problems(
+    problems: Sequence[Problem], filters: Iterable[NamedFilter], name: str
+) -> Filtered[Problem]:
     """Apply the example filters to the rows of dataset `name`. Raises DataError when none is left."""
     result = apply_filters(problems, filters, "example")
     if problems and not result.kept:
         reasons = "; ".join(f"{what} ({count})" for what, count in result.counts().items())
-        raise DataError(f"the filters drop all {len(problems)} rows of {name!r}: {reasons}. Loosen or remove one.")
+        raise DataError(
+            f"the filters drop all {len(problems)} rows of {name!r}: {reasons}. Loosen or remove one."
+        )
     return result
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +20,9 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_OPTIONS = ("config", "split", "revision")
 
 
-def load_problems(spec: Any, split: Split = "train", columns: Mapping[str, str] | None = None) -> list[Problem]:
+def load_problems(
+    spec: Any, split: Split = "train", columns: Mapping[str, str] | None = None
+) -> list[Problem]:
     """Return the problems of one split, in the dataset's order.
 
     Args:
@@ -50,8 +51,8 @@ def load_problems(spec: Any, split: Split = "train", columns: Mapping[str, str] 
     else:
         known = registry().names("dataset")
         raise DataError(
-            f"no dataset is called {name!r}.{nearest(name, known)} Registered: {', '.join(known)}; or give a file "
-            f"({', '.join(READERS)}), module:attr, file.py:attr, or a Hub id owner/name."
+            f"no dataset is called {name!r}.{nearest(name, known)} Registered: {', '.join(known)}; "
+            f"or give a file ({', '.join(READERS)}), module:attr, file.py:attr, or a Hub id owner/name."
         )
     return _mapped(rows, columns, name)
 
@@ -125,19 +126,21 @@ def _mapped(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], name:
     for field, column in {"question": "question", **columns}.items():
         if column not in available:
             raise DataError(
-                f"the dataset {name!r} has no column {column!r} for {field}.{nearest(column, available)} Its columns: "
-                f"{', '.join(available)}. Map it in the recipe: data.columns: {{{field}: <column>}}."
+                f"the dataset {name!r} has no column {column!r} for {field}.{nearest(column, available)} "
+                f"Its columns: {', '.join(available)}. Map it in the recipe: "
+                f"data.columns: {{{field}: <column>}}."
             )
     source = {field: columns.get(field, field) for field in FIELDS}
-    taken = set(source.values())
     problems = []
     for index, row in enumerate(rows):
-        fields = {field: _text(row.get(column), name, column, index) for field, column in source.items()}
-        question = fields.pop("question")
+        text = {field: _text(row.get(column), name, column, index) for field, column in source.items()}
+        question = text["question"]
         if question is None or not question.strip():
-            raise DataError(f"the dataset {name!r} has no question in row {index} (column {source['question']!r}).")
-        metadata = {key: value for key, value in row.items() if key not in taken}
-        problems.append(replace(Problem(question, metadata=metadata), **fields))
+            raise DataError(
+                f"the dataset {name!r} has no question in row {index} (column {source['question']!r})."
+            )
+        metadata = {key: value for key, value in row.items() if key not in source.values()}
+        problems.append(Problem(question, text["answer"], text["solution"], text["trace"], metadata))
     return problems
 
 
@@ -154,19 +157,23 @@ def _text(value: Any, name: str, column: str, index: int) -> str | None:
 
 def require_answers(problems: list[Problem], name: str) -> None:
     """Raise DataError when a problem has no gold answer, so that no rollout of it could be scored."""
-    missing = [index for index, problem in enumerate(problems) if problem.answer is None or not problem.answer.strip()]
+    missing = [
+        index
+        for index, problem in enumerate(problems)
+        if problem.answer is None or not problem.answer.strip()
+    ]
     if not missing:
         return
     if len(missing) == len(problems):
         columns = sorted({key for problem in problems for key in problem.metadata})
         raise DataError(
-            f"the dataset {name!r} has no answer in any of its {len(problems)} rows. Map the column that holds it: "
-            f"data.columns: {{answer: <column>}}.{nearest('answer', columns)} "
+            f"the dataset {name!r} has no answer in any of its {len(problems)} rows. Map the column that "
+            f"holds it: data.columns: {{answer: <column>}}.{nearest('answer', columns)} "
             f"Other columns: {', '.join(columns) or 'none'}."
         )
     raise DataError(
-        f"the dataset {name!r} has no answer in {len(missing)} of {len(problems)} rows (first: row {missing[0]}). "
-        "Add the filter gradable_gold to `filters` to drop them, or fill them in."
+        f"the dataset {name!r} has no answer in {len(missing)} of {len(problems)} rows (first: row "
+        f"{missing[0]}). Add the filter gradable_gold to `filters` to drop them, or fill them in."
     )
 
 

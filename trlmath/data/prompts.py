@@ -53,9 +53,13 @@ def read_prompt(path: str | Path, name: str | None = None, stop: str | None = No
     try:
         template = path.read_bytes().decode("utf-8")
     except FileNotFoundError as error:
-        raise RecipeError(f"there is no prompt file {path}. Give a registered prompt's name or a file.") from error
+        raise RecipeError(
+            f"there is no prompt file {path}. Give a registered prompt's name or a file."
+        ) from error
     except UnicodeDecodeError as error:
-        raise RecipeError(f"the prompt file {path} is not UTF-8 (byte {error.start}). Save it as UTF-8.") from error
+        raise RecipeError(
+            f"the prompt file {path} is not UTF-8 (byte {error.start}). Save it as UTF-8."
+        ) from error
     return Prompt(name or path.stem, template, stop, doc or f"Read from {path}.")
 
 
@@ -65,18 +69,22 @@ def builtin_prompts() -> list[Prompt]:
 
 
 def load_prompt(name: str, options: Mapping[str, Any] | None = None) -> Prompt:
-    """Return the prompt called `name`: registered, ``module:attr``, ``file.py:attr`` or a template file.
+    """Return a prompt by name: registered, ``module:attr``, ``file.py:attr`` or a template file.
 
-    A template file (``.prompt``, ``.txt``) takes the option ``stop``.
+    A template file (``.prompt``, ``.txt``) takes the option ``stop``. Raises RecipeError and PluginError.
     """
     options = dict(options or {})
     if name.endswith(SUFFIXES):
         unknown = set(options) - {"stop"}
         if unknown:
-            raise RecipeError(f"a prompt file has no option {sorted(unknown)[0]!r}; its only option is `stop`.")
+            raise RecipeError(
+                f"a prompt file has no option {sorted(unknown)[0]!r}; its only option is `stop`."
+            )
         return read_prompt(name, stop=options.get("stop"))
     component = resolve("prompt", name)
     prompt = component.build(options)
     if not isinstance(prompt, Prompt):
-        raise PluginError(f"prompt {name!r} ({component.origin}) is a {type(prompt).__name__}, not a trlmath.Prompt.")
+        raise PluginError(
+            f"prompt {name!r} ({component.origin}) is a {type(prompt).__name__}, not a trlmath.Prompt."
+        )
     return prompt

@@ -19,7 +19,9 @@ def _not_yet(recipe: Recipe) -> list[str]:
     if recipe.sampling.url is not None:
         errors.append("sampling.url: a server is not yet available; remove the key or set null.")
     if recipe.rollout.refill is not None:
-        errors.append("rollout.refill: refilling dropped groups is not yet available; remove the key or set null.")
+        errors.append(
+            "rollout.refill: refilling dropped groups is not yet available; remove the key or set null."
+        )
     if recipe.rollout.old_logprobs == "engine":
         errors.append("rollout.old_logprobs: 'engine' is not yet available; use 'recompute'.")
     if recipe.run.resume is not None:
@@ -36,7 +38,9 @@ def _sampling(recipe: Recipe) -> list[str]:
             f"{sampling.max_tokens}."
         )
     if sampling.stop is not None and not all(sampling.stop):
-        errors.append("sampling.stop: an empty string would end every completion at once; use [] for no stop string.")
+        errors.append(
+            "sampling.stop: an empty string would end every completion at once; use [] for no stop string."
+        )
     return errors
 
 
@@ -45,9 +49,9 @@ def _rollout(recipe: Recipe) -> list[str]:
     completions = rollout.prompts_per_step * rollout.group_size
     if completions % rollout.updates_per_rollout:
         return [
-            f"rollout.updates_per_rollout: got {rollout.updates_per_rollout}, which does not divide the {completions} "
-            f"completions of a phase ({rollout.prompts_per_step} prompts x {rollout.group_size}); allowed: "
-            f"{_divisors(completions)}."
+            f"rollout.updates_per_rollout: got {rollout.updates_per_rollout}, which does not divide the "
+            f"{completions} completions of a phase ({rollout.prompts_per_step} prompts x "
+            f"{rollout.group_size}); allowed: {_divisors(completions)}."
         ]
     return []
 
@@ -65,7 +69,9 @@ def _lists(recipe: Recipe) -> list[str]:
     if recipe.evaluation.enabled and not settings:
         errors.append("evaluation.settings: is empty; give a setting, or set evaluation.enabled: false.")
     if recipe.evaluation.enabled and recipe.data.eval is None:
-        errors.append("data.eval: is null while evaluation.enabled is true; name a dataset or switch evaluation off.")
+        errors.append(
+            "data.eval: is null while evaluation.enabled is true; name a dataset or switch evaluation off."
+        )
     return errors
 
 
@@ -90,14 +96,15 @@ def check_processes(recipe: Recipe, processes: int) -> None:
     completions = rollout.prompts_per_step * rollout.group_size
     if completions % (rollout.updates_per_rollout * processes):
         raise RecipeError(
-            f"rollout.prompts_per_step: {rollout.prompts_per_step} prompts x {rollout.group_size} = {completions} "
-            f"completions do not divide evenly into {rollout.updates_per_rollout} updates on {processes} processes. "
-            f"Make prompts_per_step x group_size a multiple of {rollout.updates_per_rollout * processes}."
+            f"rollout.prompts_per_step: {rollout.prompts_per_step} prompts x {rollout.group_size} = "
+            f"{completions} completions do not divide evenly into {rollout.updates_per_rollout} updates on "
+            f"{processes} processes. Make prompts_per_step x group_size a multiple of "
+            f"{rollout.updates_per_rollout * processes}."
         )
 
 
 def check_context(recipe: Recipe, context_length: int, longest_prompt_tokens: int) -> None:
-    """Raise RecipeError when the longest prompt plus `sampling.max_tokens` exceeds the model's context (tokens)."""
+    """Raise RecipeError when the longest prompt plus `sampling.max_tokens` exceeds the context, in tokens."""
     total = longest_prompt_tokens + recipe.sampling.max_tokens
     if total > context_length:
         room = context_length - longest_prompt_tokens
@@ -108,8 +115,8 @@ def check_context(recipe: Recipe, context_length: int, longest_prompt_tokens: in
         )
         raise RecipeError(
             f"sampling.max_tokens: the longest prompt has {longest_prompt_tokens} tokens, and with "
-            f"{recipe.sampling.max_tokens} new ones that is {total}, over the context of {context_length} tokens of "
-            f"{recipe.model.path!r}. {way_out} long prompts with the filter prompt_length."
+            f"{recipe.sampling.max_tokens} new ones that is {total}, over the context of {context_length} "
+            f"tokens of {recipe.model.path!r}. {way_out} long prompts with the filter prompt_length."
         )
 
 

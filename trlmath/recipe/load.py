@@ -67,7 +67,13 @@ def find_recipe(path: str | Path) -> Path:
 
 def _anchor(recipe: Recipe, folder: Path) -> None:
     """Make file names that exist beside the recipe, and not in the working directory, absolute."""
-    refs: list[Ref] = [recipe.data.train, recipe.data.prompt, recipe.advantage, *recipe.rewards, *recipe.filters]
+    refs: list[Ref] = [
+        recipe.data.train,
+        recipe.data.prompt,
+        recipe.advantage,
+        *recipe.rewards,
+        *recipe.filters,
+    ]
     refs += [recipe.data.eval] if recipe.data.eval else []
     for ref in refs:
         ref.name = _anchored(ref.name, folder)

@@ -50,4 +50,4 @@ def _set(node: Any, default: Any, path: list[str], value: Any, key: str) -> Any:
     if not isinstance(node, dict):
         raise RecipeError(f"the override {key!r}: {node!r} stands where {head!r} should be a key.")
     inner = default.get(head) if isinstance(default, dict) else None
-    return {**node, head: _set(node[head] if head in node else inner, inner, rest, value, key)}
+    return {**node, head: _set(node.get(head, inner), inner, rest, value, key)}

@@ -6,7 +6,7 @@ _OPTIONS = "sampling.engine_options"
 _EVALUATION = "evaluation.enabled, evaluation.every and evaluation.settings"
 
 OWNED: dict[str, str] = {
-    "per_device_train_batch_size": "rollout.prompts_per_step, rollout.group_size and rollout.microbatch_tokens",
+    "per_device_train_batch_size": "rollout.prompts_per_step, .group_size and .microbatch_tokens",
     "gradient_accumulation_steps": "rollout.updates_per_rollout and rollout.microbatch_tokens",
     "generation_batch_size": "rollout.prompts_per_step and rollout.group_size",
     "steps_per_generation": "rollout.updates_per_rollout",

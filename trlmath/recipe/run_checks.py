@@ -50,29 +50,31 @@ def check_components(recipe: Recipe) -> None:
         raise type(errors[0])("\n".join(str(error) for error in errors))
 
 
-def check_trainer(recipe: Recipe) -> dict[str, Any]:
-    """Return `recipe.trainer` converted to the types of TRL's GRPOConfig. Imports TRL, loads no weights.
+def check_trainer(recipe: Recipe) -> None:
+    """Check `recipe.trainer` against TRL's GRPOConfig and convert its values to those types, in place.
 
-    Raises RecipeError naming every unknown argument and wrong type.
+    Imports TRL, loads no weights. Raises RecipeError naming every unknown argument and wrong value.
     """
     from trl import GRPOConfig
 
     hints = typing.get_type_hints(GRPOConfig)
     allowed = [field.name for field in fields(GRPOConfig) if field.init and field.name not in OWNED]
-    return _convert(recipe.trainer, hints, allowed, "trainer", "trl.GRPOConfig")
+    recipe.trainer = _convert(recipe.trainer, hints, allowed, "trainer", "trl.GRPOConfig")
 
 
-def check_lora(recipe: Recipe) -> dict[str, Any] | None:
-    """Return `model.lora` converted to the types of peft's LoraConfig, or None. Raises RecipeError."""
+def check_lora(recipe: Recipe) -> None:
+    """Check `recipe.model.lora` against peft's LoraConfig and convert it in place. Raises RecipeError."""
     if recipe.model.lora is None:
-        return None
+        return
     try:
         from peft import LoraConfig
     except ImportError as error:
-        raise RecipeError("model.lora: needs peft, which is not installed: pip install peft, or set null.") from error
+        raise RecipeError(
+            "model.lora: needs peft, which is not installed: pip install peft, or set model.lora to null."
+        ) from error
     hints = typing.get_type_hints(LoraConfig)
     allowed = [field.name for field in fields(LoraConfig) if field.init]
-    return _convert(recipe.model.lora, hints, allowed, "model.lora", "peft.LoraConfig")
+    recipe.model.lora = _convert(recipe.model.lora, hints, allowed, "model.lora", "peft.LoraConfig")
 
 
 def _convert(

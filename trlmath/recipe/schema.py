@@ -22,7 +22,9 @@ Float = Annotated[float, BeforeValidator(_not_bool)]
 class Section(BaseModel):
     """A section of the recipe: unknown keys are errors, and so are NaN and infinity."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, populate_by_name=True, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid", allow_inf_nan=False, populate_by_name=True, validate_default=True
+    )
 
 
 class Ref(Section):
@@ -79,16 +81,14 @@ class SamplingSection(Section):
     """How completions are drawn, with one meaning for every engine.
 
     `stop`: strings that end a completion and stay part of it; null means the prompt's own, [] none.
-    `sleep`: free vLLM's memory during the update (GPUs only). `freshness`: what happens when the engine
-    is found to generate from old weights: stop, warn (only record it) or off (do not look).
-    `top_k`, `min_p`: null means off. `sleep`: the engine frees its memory while the trainer works (GPU
-    only). `engine_options`: extra arguments of the engine itself.
+    `top_k`, `min_p`: null means off. `sleep`: free vLLM's memory during the update (GPUs only).
+    `freshness`: what happens when the engine is found to generate from old weights: stop, warn (only
+    record it) or off (do not look). `engine_options`: extra arguments of the engine itself.
     """
 
     engine: Literal["auto", "vllm", "transformers"] = "auto"
     mode: Literal["colocate", "server"] = "colocate"
     url: str | None = None
-    sleep: bool = False
     temperature: Float = Field(default=1.0, gt=0)
     top_p: Float = Field(default=1.0, gt=0, le=1)
     top_k: Annotated[Int, Field(ge=1)] | None = None

@@ -43,7 +43,7 @@ def read(path: Path) -> Any:
 def dump(data: Any) -> str:
     """Return `data` as YAML, keys in the order given."""
     yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = False
+    yaml.default_flow_style = False  # type: ignore[assignment]
     yaml.sort_base_mapping_type_on_output = False
     yaml.allow_unicode = True
     yaml.width = 110
