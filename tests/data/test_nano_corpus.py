@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trlmath.data.nano.corpus import ENDINGS, MIX_ORDER, MIX_QUESTION, PREAMBLE, documents, draw_item, other_form
+from trlmath.data.nano.corpus import (
+    ENDINGS,
+    MIX_ORDER,
+    MIX_QUESTION,
+    PREAMBLE,
+    documents,
+    draw_item,
+    other_form,
+)
 from trlmath.data.nano.measure import judge, value
 from trlmath.data.nano.task import split_of
 
@@ -74,7 +82,9 @@ def test_batch_loss_equals_the_loss_of_whole_documents(tokenizer):
     shared.backward()
     gradient = model.model.layers[0].self_attn.k_proj.weight.grad.clone()
     model.zero_grad()
-    spelled_out = batch_loss(model, None, [(preamble + ids, len(preamble) + start) for ids, start in rows], pad)
+    spelled_out = batch_loss(
+        model, None, [(preamble + ids, len(preamble) + start) for ids, start in rows], pad
+    )
     spelled_out.backward()
     assert shared.item() == pytest.approx(spelled_out.item(), abs=1e-5)
     assert torch.allclose(gradient, model.model.layers[0].self_attn.k_proj.weight.grad, atol=1e-5)

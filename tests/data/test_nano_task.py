@@ -57,6 +57,11 @@ def arithmetic(expression: str) -> Fraction:
     return result
 
 
+def put_in(polynomial: str, x: object) -> str:
+    """Put a value for x into a polynomial and take its spaces out."""
+    return re.sub(r"(\d*)x(\^2)?", lambda m: f"{m[1] or 1}*({x}){m[2] or ''}", polynomial).replace(" ", "")
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_step_of_a_trace_is_an_equality(family, level):
@@ -77,7 +82,9 @@ def test_expressions_have_the_gold_answer():
     rng = random.Random(3)
     checked = 0
     for _ in range(3000):
-        item = make_item(rng, rng.choice(("sums", "products", "fractions", "powers", "decimals")), rng.choice(LEVELS))
+        item = make_item(
+            rng, rng.choice(("sums", "products", "fractions", "powers", "decimals")), rng.choice(LEVELS)
+        )
         match = re.fullmatch(r"(?:Compute|Evaluate|What is|How much is) (.+)[.?]", item.question)
         assert arithmetic(match[1].replace(" ", "")) == Fraction(item.answer), item
         checked += 1
@@ -89,10 +96,7 @@ def test_equations_are_solved_by_their_root():
     for _ in range(600):
         item = make_item(rng, "equations", rng.choice(LEVELS))
         equation = re.search(r"-?\d*x [-+] \d+ = .*?(?=[.?]|$| for x)", item.question)[0]
-        left, right = (
-            arithmetic(re.sub(r"(\d*)x", lambda m: f"{m[1] or 1}*({item.answer})", part).replace(" ", ""))
-            for part in equation.split("=")
-        )
+        left, right = (arithmetic(put_in(part, item.answer)) for part in equation.split("="))
         assert left == right, item
 
 
@@ -109,15 +113,20 @@ def test_percents_values_and_means_have_the_gold_answer():
             want = Fraction(numbers[0] * (factor[verb](numbers[1]) if verb else numbers[1]), 100)
         else:
             x = int(re.search(r"x = (-?\d+)", item.question)[1])
-            polynomial = re.search(r"-?\d*x(?:\^2)? [-+] [^?.=]*?\d+(?=[.?]| at| when)", item.question)[0].replace(" ", "")
-            polynomial = re.sub(r"(\d*)x(\^2)?", lambda m: f"{m[1] or 1}*({x}){m[2] or ''}", polynomial)
-            want = arithmetic(polynomial)
+            found = re.search(r"-?\d*x(?:\^2)? [-+] [^?.=]*?\d+(?=[.?]| at| when)", item.question)
+            want = arithmetic(put_in(found[0], x))
         assert Fraction(item.answer) == want, item
 
 
 @pytest.mark.parametrize(
     ("value", "written"),
-    [(Fraction(5, 2), "2.5"), (Fraction(-3, 4), "-0.75"), (Fraction(1, 3), "1/3"), (7, "7"), (Fraction(1, 100), "0.01")],
+    [
+        (Fraction(5, 2), "2.5"),
+        (Fraction(-3, 4), "-0.75"),
+        (Fraction(1, 3), "1/3"),
+        (7, "7"),
+        (Fraction(1, 100), "0.01"),
+    ],
 )
 def test_decimal_writes_the_shortest_form(value, written):
     assert decimal(value) == written
@@ -153,8 +162,12 @@ def test_another_wording_of_a_problem_is_in_the_same_split():
 
 
 def test_dataset_is_a_function_of_its_seed():
-    assert NanoDataset(seed=3, train_size=50).load("train") == NanoDataset(seed=3, train_size=50).load("train")
-    assert NanoDataset(seed=3, train_size=50).load("train") != NanoDataset(seed=4, train_size=50).load("train")
+    assert NanoDataset(seed=3, train_size=50).load("train") == NanoDataset(seed=3, train_size=50).load(
+        "train"
+    )
+    assert NanoDataset(seed=3, train_size=50).load("train") != NanoDataset(seed=4, train_size=50).load(
+        "train"
+    )
 
 
 def test_dataset_rows():
@@ -168,7 +181,8 @@ def test_dataset_rows():
 def test_dataset_is_quick_and_needs_no_torch():
     code = (
         "import sys, time\nfrom trlmath.data.nano import NanoDataset, MODEL_DIR\nt = time.process_time()\n"
-        "NanoDataset().load('train'), NanoDataset().load('eval')\nprint(time.process_time() - t, 'torch' in sys.modules)"
+        "NanoDataset().load('train'), NanoDataset().load('eval')\n"
+        "print(time.process_time() - t, 'torch' in sys.modules)"
     )
     seconds, torch_loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -12,13 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from trlmath.data.nano.task import FAMILIES, LEVELS, Item, decimal, make_item, split_of
+from trlmath.data.nano.steps import decimal
+from trlmath.data.nano.task import FAMILIES, LEVELS, Item, make_item, split_of
 
 PREAMBLE = (
     "A conversation between User and Assistant. The User asks a question, and the Assistant solves it. "
-    "The Assistant first thinks about the reasoning process in the mind and then provides the User with the answer. "
-    "The reasoning process is enclosed within <think> </think> and answer is enclosed within <answer> </answer> tags, "
-    "respectively, i.e., <think> reasoning process here </think> <answer> answer here </answer>.\nUser:"
+    "The Assistant first thinks about the reasoning process in the mind and then provides the User "
+    "with the answer. "
+    "The reasoning process is enclosed within <think> </think> and answer is enclosed within <answer> "
+    "</answer> tags, respectively, i.e., <think> reasoning process here </think> "
+    "<answer> answer here </answer>.\nUser:"
 )
 """The r1_zero prompt up to the question."""
 
@@ -34,8 +37,26 @@ ENDINGS = {
 }
 """How a solution may end; only ``right`` is the r1_zero format."""
 
-MIX_ORDER = {"right": 52, "plain": 12, "bare": 10, "boxed": 8, "think_boxed": 6, "no_think": 5, "unclosed": 4, "nothing": 3}
-MIX_QUESTION = {"right": 28, "plain": 32, "bare": 14, "boxed": 10, "think_boxed": 6, "no_think": 4, "unclosed": 3, "nothing": 3}
+MIX_ORDER = {
+    "right": 52,
+    "plain": 12,
+    "bare": 10,
+    "boxed": 8,
+    "think_boxed": 6,
+    "no_think": 5,
+    "unclosed": 4,
+    "nothing": 3,
+}
+MIX_QUESTION = {
+    "right": 26,
+    "plain": 36,
+    "bare": 14,
+    "boxed": 10,
+    "think_boxed": 6,
+    "no_think": 3,
+    "unclosed": 3,
+    "nothing": 2,
+}
 """Per cent of each ending: orders ("Compute ...") are answered in format more often than questions."""
 
 LEVEL_WEIGHTS = (3, 4, 4)
@@ -82,7 +103,9 @@ def draw_document(rng: random.Random) -> Document:
         return Document(item.question, f" {trace}, so \\boxed{{{answer}}}.", preamble=False)
     mix = MIX_QUESTION if item.question.endswith("?") else MIX_ORDER
     ending = rng.choices(list(mix), list(mix.values()))[0]
-    return Document(f" {item.question}\nAssistant: <think>", ENDINGS[ending].format(t=trace, a=answer), preamble=True)
+    return Document(
+        f" {item.question}\nAssistant: <think>", ENDINGS[ending].format(t=trace, a=answer), preamble=True
+    )
 
 
 def documents(seed: int) -> Iterator[Document]:

@@ -16,6 +16,9 @@ PATIENCE = 2000
 """So many draws in a row without a new problem mean that the chosen families are used up."""
 
 
+ALL = ", ".join(FAMILIES)
+
+
 class NanoDataset:
     """Short mathematics problems in nine families and three levels.
 
@@ -40,11 +43,11 @@ class NanoDataset:
             if size < 1:
                 raise DataError(f"nano dataset: {name} is {size}; give 1 or more.")
         if families is not None and not families:
-            raise DataError(f"nano dataset: families is empty; leave it out for all, or name some of {', '.join(FAMILIES)}.")
+            raise DataError(f"nano dataset: families is empty; leave it out for all, or name some of {ALL}.")
         for family in families or ():
             if family not in FAMILIES:
                 raise DataError(
-                    f"nano dataset: no family {family!r}.{nearest(family, FAMILIES)} Families: {', '.join(FAMILIES)}."
+                    f"nano dataset: no family {family!r}.{nearest(family, FAMILIES)} Families: {ALL}."
                 )
         self.seed = seed
         self.sizes = {"train": train_size, "eval": eval_size}
@@ -53,7 +56,9 @@ class NanoDataset:
     def load(self, split: Literal["train", "eval"]) -> list[Problem]:
         """Return the problems of a split; the same ones on every call."""
         if split not in self.sizes:
-            raise DataError(f"nano dataset: no split {split!r}.{nearest(split, self.sizes)} Splits: train, eval.")
+            raise DataError(
+                f"nano dataset: no split {split!r}.{nearest(split, self.sizes)} Splits: train, eval."
+            )
         rng = random.Random(f"nano {self.seed} {split}")
         size, misses = self.sizes[split], 0
         items: dict[str, Item] = {}
@@ -63,8 +68,8 @@ class NanoDataset:
                 misses += 1
                 if misses > PATIENCE:
                     raise DataError(
-                        f"nano dataset: {size} {split} problems asked for, but {', '.join(self.families)} gave only "
-                        f"{len(items)} different ones. Ask for fewer ({split}_size) or add families."
+                        f"nano dataset: {size} {split} problems asked for, but {', '.join(self.families)} "
+                        f"gave only {len(items)} different ones. Lower {split}_size or add families."
                     )
                 continue
             misses = 0

@@ -20,7 +20,10 @@ from trlmath.data.nano.corpus import PREAMBLE
 
 STOP = "</answer>"
 NUMBER = r"-?\s?(?:\\frac\{\d+\}\{\d+\}|\d+\.\d+|\d+(?:/\d+)?)"
-FORMAT = re.compile(r"(?:(?!</?think>|</?answer>).)*</think>\s+<answer>(?P<answer>(?:(?!</?think>|</?answer>).)*)</answer>", re.S)
+FORMAT = re.compile(
+    r"(?:(?!</?think>|</?answer>).)*</think>\s+<answer>(?P<answer>(?:(?!</?think>|</?answer>).)*)</answer>",
+    re.S,
+)
 
 
 def value(text: str) -> Fraction | None:
@@ -39,7 +42,9 @@ def judge(completion: str, gold: str) -> tuple[bool, bool]:
     return match is not None, answer is not None and answer == Fraction(gold)
 
 
-def complete(model: Any, tokenizer: Any, questions: list[str], temperature: float, max_new_tokens: int) -> list[str]:
+def complete(
+    model: Any, tokenizer: Any, questions: list[str], temperature: float, max_new_tokens: int
+) -> list[str]:
     """Complete the r1_zero prompt of each question, cut after ``</answer>``; temperature 0 is greedy."""
     import torch
 
@@ -47,7 +52,11 @@ def complete(model: Any, tokenizer: Any, questions: list[str], temperature: floa
     for start in range(0, len(questions), 128):
         prompts = [f"{PREAMBLE} {q}\nAssistant: <think>" for q in questions[start : start + 128]]
         batch = tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left")
-        sampling = {"do_sample": True, "temperature": temperature, "top_k": 0} if temperature else {"do_sample": False}
+        sampling = (
+            {"do_sample": True, "temperature": temperature, "top_k": 0}
+            if temperature
+            else {"do_sample": False}
+        )
         with torch.inference_mode():
             ids = model.generate(**batch, max_new_tokens=max_new_tokens, **sampling)
         for text in tokenizer.batch_decode(ids[:, batch["input_ids"].shape[1] :], skip_special_tokens=True):
@@ -64,7 +73,9 @@ def interval(hits: int, total: int) -> tuple[float, float]:
     return middle - half, middle + half
 
 
-def measure(folder: Path, limit: int, temperature: float, n: int = 1, seed: int = 0, max_new_tokens: int = 96) -> dict[str, Any]:
+def measure(
+    folder: Path, limit: int, temperature: float, n: int = 1, seed: int = 0, max_new_tokens: int = 96
+) -> dict[str, Any]:
     """Sample `n` completions of `limit` held-out problems and return rates, lengths and spreads."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -73,7 +84,9 @@ def measure(folder: Path, limit: int, temperature: float, n: int = 1, seed: int 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     problems = NanoDataset(eval_size=limit).load("eval")
-    texts = complete(model, tokenizer, [p.question for p in problems for _ in range(n)], temperature, max_new_tokens)
+    texts = complete(
+        model, tokenizer, [p.question for p in problems for _ in range(n)], temperature, max_new_tokens
+    )
     totals: Counter[str] = Counter()
     families: dict[str, Counter[str]] = defaultdict(Counter)
     solved: Counter[int] = Counter()
@@ -91,19 +104,28 @@ def measure(folder: Path, limit: int, temperature: float, n: int = 1, seed: int 
         "temperature": temperature,
         "completions": totals["n"],
         "rates": {k: round(totals[k] / totals["n"], 4) for k in ("format", "answer", "both")},
-        "intervals": {k: [round(x, 3) for x in interval(totals[k], totals["n"])] for k in ("format", "answer", "both")},
+        "intervals": {
+            k: [round(x, 3) for x in interval(totals[k], totals["n"])] for k in ("format", "answer", "both")
+        },
         "answer_given_format": round(totals["both"] / max(1, totals["format"]), 3),
         "mean_tokens": round(sum(lengths) / len(lengths), 1),
         "at_limit": sum(length >= max_new_tokens for length in lengths),
         "problems_by_rewarded": dict(sorted(solved.items())),
-        "families": {k: {p: round(c[p] / c["n"], 2) for p in ("format", "answer", "both")} for k, c in sorted(families.items())},
+        "families": {
+            k: {p: round(c[p] / c["n"], 2) for p in ("format", "answer", "both")}
+            for k, c in sorted(families.items())
+        },
     }
 
 
 def main() -> None:
     """Read the command line and print one JSON object for each temperature."""
-    parser = argparse.ArgumentParser(prog="python -m trlmath.data.nano.measure", description=__doc__.splitlines()[0])
-    parser.add_argument("--model", type=Path, default=MODEL_DIR, help="model folder (default: the embedded base)")
+    parser = argparse.ArgumentParser(
+        prog="python -m trlmath.data.nano.measure", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument(
+        "--model", type=Path, default=MODEL_DIR, help="model folder (default: the embedded base)"
+    )
     parser.add_argument("--limit", type=int, default=256, help="held-out problems")
     parser.add_argument("-n", type=int, default=1, help="completions of each problem")
     parser.add_argument("--temperature", type=float, nargs="+", default=[1.0, 0.0], help="0 is greedy")

@@ -14,6 +14,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from trlmath.data.nano.steps import (
+    add_steps,
+    decimal,
+    operand,
+    plus,
+    power_steps,
+    spaced,
+    spaced_x,
+    times_steps,
+)
+
 LEVELS = (1, 2, 3)
 
 
@@ -39,28 +50,6 @@ class Item:
     key: str
 
 
-def number(value: Fraction | int) -> str:
-    """Write an exact number as an integer or a reduced fraction: ``7``, ``-3/4``."""
-    return str(value)
-
-
-def decimal(value: Fraction | int) -> str:
-    """Write a number as the shortest decimal; fractions without one stay fractions (``1/3``)."""
-    value = Fraction(value)
-    rest = value.denominator
-    for prime in (2, 5):
-        while rest % prime == 0:
-            rest //= prime
-    if rest != 1:
-        return str(value)
-    places = 0
-    while (value * 10**places).denominator != 1:
-        places += 1
-    digits = str(abs(int(value * 10**places))).rjust(places + 1, "0")
-    sign = "-" if value < 0 else ""
-    return sign + (digits if places == 0 else f"{digits[:-places]}.{digits[-places:]}")
-
-
 def split_of(key: str) -> str:
     """Return ``eval`` for a tenth of all problems and ``train`` for the rest, by hash of the key.
 
@@ -75,50 +64,10 @@ def signed(rng: random.Random, low: int, high: int, negative: float = 0.4) -> in
     return -value if rng.random() < negative else value
 
 
-def operand(value: int) -> str:
-    """Put brackets around a negative number that follows an operator."""
-    return f"({value})" if value < 0 else str(value)
-
-
-def plus(value: int | Fraction) -> str:
-    """Write a number with its sign, as a further term: ``+7``, ``-7``."""
-    return f"+{value}" if value >= 0 else str(value)
-
-
-def spaced(terms: list[int]) -> str:
-    """Write a sum of integers with spaces: ``12 - 5 + 7``."""
-    return str(terms[0]) + "".join(f" {'-' if t < 0 else '+'} {abs(t)}" for t in terms[1:])
-
-
 def ask(rng: random.Random, expression: str) -> str:
     """Put an expression into words, half the time as an order and half the time as a question."""
     template = rng.choice(("Compute {}.", "Evaluate {}.", "What is {}?", "How much is {}?"))
     return template.format(expression)
-
-
-def add_steps(a: int, b: int) -> str:
-    """Work out a+b for integers: one step when a part is below 100, else hundreds first."""
-    total = a + b
-    if (a >= 0) == (b >= 0) or total == 0:
-        big, small = (a, b) if abs(a) >= abs(b) else (b, a)
-        if abs(small) < 100 or abs(small) % 100 == 0 or total == 0:
-            return f"{a}{plus(b)}={total}"
-        hundreds = int(small / 100) * 100
-        return f"{a}{plus(b)}={big}{plus(hundreds)}{plus(small - hundreds)}={big + hundreds}{plus(small - hundreds)}={total}"
-    if total < 0:  # the larger part is negative: turn the difference round
-        big, small = max(abs(a), abs(b)), min(abs(a), abs(b))
-        return f"{a}{plus(b)}=-({big}-{small})={total}"
-    return f"{a}{plus(b)}={max(a, b)}-{-min(a, b)}={total}" if a < 0 else f"{a}{plus(b)}={total}"
-
-
-def times_steps(a: int, b: int) -> str:
-    """Work out a*b for non-negative integers by splitting the second factor at its tens."""
-    if b >= 10 and b % 10:
-        tens = b - b % 10
-        return f"{a}*{b}={a}*{tens}+{a}*{b % 10}={a * tens}+{a * (b % 10)}={a * b}"
-    if a >= 10 and a % 10 and b < 10:
-        return f"{a}*{b}={(a - a % 10) * b}+{a % 10 * b}={a * b}"
-    return f"{a}*{b}={a * b}"
 
 
 def sums(rng: random.Random, level: int) -> Item:
@@ -131,7 +80,9 @@ def sums(rng: random.Random, level: int) -> Item:
         steps.append(add_steps(total, term))
         total += term
     compact = expression.replace(" ", "")
-    return Item("sums", level, ask(rng, expression), str(total), ", ".join(steps), f"{compact}={total}", compact)
+    return Item(
+        "sums", level, ask(rng, expression), str(total), ", ".join(steps), f"{compact}={total}", compact
+    )
 
 
 def products(rng: random.Random, level: int) -> Item:
@@ -151,7 +102,9 @@ def products(rng: random.Random, level: int) -> Item:
         answer += c
         steps.append(add_steps(product, c))
     compact = expression.replace(" ", "")
-    return Item("products", level, ask(rng, expression), str(answer), ", ".join(steps), f"{compact}={answer}", compact)
+    return Item(
+        "products", level, ask(rng, expression), str(answer), ", ".join(steps), f"{compact}={answer}", compact
+    )
 
 
 def equations(rng: random.Random, level: int) -> Item:
@@ -177,15 +130,19 @@ def equations(rng: random.Random, level: int) -> Item:
         steps.append(f"{a}x={d}{plus(-b)}={d - b}")
     raw = f"{d - b}/{a - c}" if a > c else f"{b - d}/{c - a}"
     steps.append(f"x={raw}" + ("" if raw == str(root) else f"={root}"))
-    template = rng.choice(("Solve {} for x.", "Solve the equation {}.", "What is x if {}?", "For which x is {}?"))
+    template = rng.choice(
+        ("Solve {} for x.", "Solve the equation {}.", "What is x if {}?", "For which x is {}?")
+    )
     compact = f"{left}={right}".replace(" ", "")
-    return Item("equations", level, template.format(f"{left} = {right}"), str(root), ", ".join(steps), f"x={root}", compact)
-
-
-def spaced_x(a: int, b: int) -> str:
-    """Write ax+b with spaces: ``-3x + 7``."""
-    head = {1: "x", -1: "-x"}.get(a, f"{a}x")
-    return f"{head} {'-' if b < 0 else '+'} {abs(b)}"
+    return Item(
+        "equations",
+        level,
+        template.format(f"{left} = {right}"),
+        str(root),
+        ", ".join(steps),
+        f"x={root}",
+        compact,
+    )
 
 
 def fractions(rng: random.Random, level: int) -> Item:
@@ -219,7 +176,15 @@ def fractions(rng: random.Random, level: int) -> Item:
     expression = f"{a} {word} {b}" if operator != ":" else f"({a}) / ({b})"
     shown = expression.replace(" ", "")
     tail = raw if raw == str(result) else f"{raw}={result}"
-    return Item("fractions", level, ask(rng, expression), str(result), f"{shown}={steps}{tail}", f"{shown}={result}", compact)
+    return Item(
+        "fractions",
+        level,
+        ask(rng, expression),
+        str(result),
+        f"{shown}={steps}{tail}",
+        f"{shown}={result}",
+        compact,
+    )
 
 
 def percents(rng: random.Random, level: int) -> Item:
@@ -228,7 +193,9 @@ def percents(rng: random.Random, level: int) -> Item:
     base = rng.randrange(10, 200, 10) if level == 1 else rng.randint(11, 99)
     if level < 3:
         factor, first = percent, ""
-        template = rng.choice(("Find {p}% of {n}.", "Compute {p}% of {n}.", "What is {p}% of {n}?", "How much is {p}% of {n}?"))
+        template = rng.choice(
+            ("Find {p}% of {n}.", "Compute {p}% of {n}.", "What is {p}% of {n}?", "How much is {p}% of {n}?")
+        )
         key = f"{percent}%{base}"
     else:
         percent = rng.randrange(5, 95, 5)
@@ -237,14 +204,25 @@ def percents(rng: random.Random, level: int) -> Item:
         first = f"100{plus(percent if rises else -percent)}={factor}, "
         verb = "rises" if rises else "falls"
         template = rng.choice(
-            ("A price of {n} " + verb + " by {p}%. Find the new price.", "A price of {n} " + verb + " by {p}%. What is it now?")
+            (
+                "A price of {n} " + verb + " by {p}%. Find the new price.",
+                "A price of {n} " + verb + " by {p}%. What is it now?",
+            )
         )
         key = f"{base}{verb}{percent}%"
     product = factor * base
     answer = decimal(Fraction(product, 100))
     one, two = (base, factor) if factor < 100 else (factor, base)
     trace = f"{first}{times_steps(one, two)}, {product}/100={answer}"
-    return Item("percents", level, template.format(p=percent, n=base), answer, trace, f"{factor}/100*{base}={answer}", key)
+    return Item(
+        "percents",
+        level,
+        template.format(p=percent, n=base),
+        answer,
+        trace,
+        f"{factor}/100*{base}={answer}",
+        key,
+    )
 
 
 POWERS = [(b, e) for b in range(2, 13) for e in range(2, 6) if b**e < 300]
@@ -263,10 +241,12 @@ def powers(rng: random.Random, level: int) -> Item:
         answer = power + extra
         flip = f"({1 / base})^{-exponent}=" if exponent < -1 else ""
         steps = f"({base})^{exponent}={flip}{power}, {power}{plus(extra)}="
-        steps += f"{power.numerator}/{power.denominator}{plus(extra * power.denominator)}/{power.denominator}={answer}"
+        bottom = power.denominator
+        steps += f"{power.numerator}/{bottom}{plus(extra * bottom)}/{bottom}={answer}"
         if power.denominator == 1:
             steps = f"({base})^{exponent}={flip}{power}, {power}{plus(extra)}={answer}"
-        expression = f"({base})^{'(' + str(exponent) + ')' if exponent < 0 else exponent} {'-' if extra < 0 else '+'} {abs(extra)}"
+        raised = f"({exponent})" if exponent < 0 else str(exponent)
+        expression = f"({base})^{raised} {'-' if extra < 0 else '+'} {abs(extra)}"
         compact = expression.replace(" ", "")
         return Item("powers", 3, ask(rng, expression), str(answer), steps, f"{compact}={answer}", compact)
     (a, m), negative = rng.choice(POWERS), rng.random() < 0.4
@@ -284,15 +264,9 @@ def powers(rng: random.Random, level: int) -> Item:
     total = first + other
     steps.append(add_steps(first, other))
     compact = expression.replace(" ", "")
-    return Item("powers", level, ask(rng, expression), str(total), ", ".join(steps), f"{compact}={total}", compact)
-
-
-def power_steps(base: int, exponent: int, negative: bool) -> str:
-    """Work out base**exponent (of the negated base when `negative`) from the square."""
-    shown = f"(-{base})^{exponent}" if negative else f"{base}^{exponent}"
-    value = (-base if negative else base) ** exponent
-    middle = "" if exponent == 2 else f"{base**2}*{'-' if negative and exponent % 2 else ''}{base ** (exponent - 2)}="
-    return f"{shown}={middle}{value}"
+    return Item(
+        "powers", level, ask(rng, expression), str(total), ", ".join(steps), f"{compact}={total}", compact
+    )
 
 
 def decimals(rng: random.Random, level: int) -> Item:
@@ -306,7 +280,10 @@ def decimals(rng: random.Random, level: int) -> Item:
         trace = f"{times_steps(a, b)}, {'-' if negative else ''}{product}/100={answer}"
     else:
         places = [1, 1] if level == 1 else rng.choice(([2, 1], [1, 2], [2, 2]))
-        parts = [Fraction(signed(rng, 1, 10 ** (p + 1) - 1, 0.2 if i == 0 else 0.5), 10**p) for i, p in enumerate(places)]
+        parts = [
+            Fraction(signed(rng, 1, 10 ** (p + 1) - 1, 0.2 if i == 0 else 0.5), 10**p)
+            for i, p in enumerate(places)
+        ]
         total = parts[0] + parts[1]
         wide = max(places)
         answer = decimal(total)
@@ -335,11 +312,18 @@ def values(rng: random.Random, level: int) -> Item:
         total += a * x * x
     steps.append(f"{total}{plus(c)}={total + c}")
     template = rng.choice(
-        ("Let x = {x}. Compute {p}.", "Evaluate {p} at x = {x}.", "If x = {x}, what is {p}?", "What is {p} when x = {x}?")
+        (
+            "Let x = {x}. Compute {p}.",
+            "Evaluate {p} at x = {x}.",
+            "If x = {x}, what is {p}?",
+            "What is {p} when x = {x}?",
+        )
     )
     key = f"{polynomial}@{x}".replace(" ", "")
     terse = f"{polynomial.replace(' ', '')}={total + c}"
-    return Item("values", level, template.format(x=x, p=polynomial), str(total + c), ", ".join(steps), terse, key)
+    return Item(
+        "values", level, template.format(x=x, p=polynomial), str(total + c), ", ".join(steps), terse, key
+    )
 
 
 def means(rng: random.Random, level: int) -> Item:
@@ -353,7 +337,14 @@ def means(rng: random.Random, level: int) -> Item:
     raw = f"{total}/{len(numbers)}"
     steps.append(raw if raw == answer else f"{raw}={answer}")
     listed = ", ".join(map(str, numbers[:-1])) + f" and {numbers[-1]}"
-    template = rng.choice(("Find the mean of {}.", "Compute the average of {}.", "What is the mean of {}?", "What is the average of {}?"))
+    template = rng.choice(
+        (
+            "Find the mean of {}.",
+            "Compute the average of {}.",
+            "What is the mean of {}?",
+            "What is the average of {}?",
+        )
+    )
     key = "mean " + ",".join(map(str, sorted(numbers)))
     return Item("means", level, template.format(listed), answer, ", ".join(steps), f"mean={answer}", key)
 
