@@ -1,11 +1,31 @@
 """GRPO: `accelerate launch recipes/grpo.py [--config FILE.yaml] [--dry-run] [dotted.key=value ...]`.
 
-Without --config it trains the embedded nano model (recipes/nano/grpo.yaml). What happens, in order:
-evaluate, then for every step sample, grade, turn rewards into advantages and update, then evaluate again.
-The road itself is in trlmath/training/grpo_run.py; what a recipe can say is in docs/recipes.md.
+Without --config it trains the embedded nano model (recipes/nano/grpo.yaml). docs/recipes.md says what
+a recipe can say; the trainer itself is trlmath/training/grpo.py.
 """
 
-from trlmath.training.grpo_run import main
+from trlmath.cli.launch import launch
+from trlmath.recipe import Recipe
+
+
+def check(recipe: Recipe) -> None:
+    from trlmath.training.grpo_config import check_trainer
+    from trlmath.training.prepare import resolve_parts
+
+    check_trainer(recipe)
+    resolve_parts(recipe)
+
+
+def run(recipe: Recipe) -> None:
+    from trlmath.reports.console import ConsoleDisplay
+    from trlmath.training.grpo_run import GrpoRun
+
+    with GrpoRun(recipe, ConsoleDisplay()) as grpo:
+        before = grpo.evaluate("before")
+        grpo.train()
+        after = grpo.evaluate("after")
+        grpo.finish(before, after)
+
 
 if __name__ == "__main__":
-    main()
+    launch("grpo", run, check)

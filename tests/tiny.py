@@ -22,7 +22,10 @@ def save_tiny_model(folder: Path, seed: int = 0, context: int = 256, **changes) 
     )
     raw.train_from_iterator(["<answer> 1 </answer> </think> reasoning process"] * 9, trainer)
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=raw, eos_token="<|endoftext|>", pad_token="<|pad|>", clean_up_tokenization_spaces=False
+        tokenizer_object=raw,
+        eos_token="<|endoftext|>",
+        pad_token="<|pad|>",
+        clean_up_tokenization_spaces=False,
     )
     torch.manual_seed(seed)
     config = Qwen2Config(

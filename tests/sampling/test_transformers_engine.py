@@ -84,7 +84,9 @@ def test_stop_string_ends_and_stays_and_counts_as_finished(sampler, prompts):
     for prompt, group in zip(prompts, free, strict=True):
         text = group.rollouts[0].text
         stop = text[4:6]
-        cut = sampler.generate([prompt], SamplingSettings(temperature=0, max_tokens=30, stop=(stop,)))[0].rollouts[0]
+        cut = sampler.generate([prompt], SamplingSettings(temperature=0, max_tokens=30, stop=(stop,)))[
+            0
+        ].rollouts[0]
         assert cut.finish_reason == "stop"
         assert cut.text == text[: text.find(stop) + len(stop)]
         assert len(cut.token_ids) < 30
@@ -124,7 +126,11 @@ def test_mode_is_restored(sampler, tiny, prompts):
 
 @pytest.mark.parametrize(
     ("values", "key"),
-    [({"temperature": -1}, "temperature"), ({"top_p": 0}, "top_p"), ({"min_tokens": 9, "max_tokens": 3}, "min_tokens")],
+    [
+        ({"temperature": -1}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"min_tokens": 9, "max_tokens": 3}, "min_tokens"),
+    ],
 )
 def test_settings_out_of_range_are_named(values, key):
     with pytest.raises(RecipeError, match=f"sampling.{key}"):

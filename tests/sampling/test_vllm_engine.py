@@ -39,7 +39,9 @@ def reference(tiny, scale=1.0):
 
 
 def difference(engine, sampler, prompts):
-    completions = [g.rollouts[0].token_ids for g in sampler.generate(prompts, SamplingSettings(max_tokens=24, seed=0))]
+    completions = [
+        g.rollouts[0].token_ids for g in sampler.generate(prompts, SamplingSettings(max_tokens=24, seed=0))
+    ]
     ours, theirs = (s.score(prompts, completions) for s in (sampler, engine))
     gaps = [abs(a - b) for x, y in zip(ours, theirs, strict=True) for a, b in zip(x, y, strict=True)]
     return sum(gaps) / len(gaps)
@@ -71,7 +73,9 @@ def test_settings_mean_the_same(engine, tiny, prompts):
     assert [(r.finish_reason, len(r.token_ids)) for g in cut for r in g.rollouts] == [("length", 3)] * 2
     free = engine.generate(prompts, SamplingSettings(temperature=0, max_tokens=30))[0].rollouts[0].text
     stop = free[4:6]
-    stopped = engine.generate(prompts[:1], SamplingSettings(temperature=0, max_tokens=30, stop=(stop,)))[0].rollouts[0]
+    stopped = engine.generate(prompts[:1], SamplingSettings(temperature=0, max_tokens=30, stop=(stop,)))[
+        0
+    ].rollouts[0]
     assert (stopped.finish_reason, stopped.text) == ("stop", free[: free.find(stop) + len(stop)])
     held = engine.generate(prompts, SamplingSettings(max_tokens=12, min_tokens=8, stop=("e", " ")), n=8)
     assert all(len(r.token_ids) >= 8 for g in held for r in g.rollouts)

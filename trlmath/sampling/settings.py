@@ -47,4 +47,6 @@ class SamplingSettings:
             if not fine:
                 raise RecipeError(f"sampling.{key} is {getattr(self, key)!r}; allowed: {allowed}.")
         if any(not s for s in self.stop):
-            raise RecipeError("sampling.stop holds an empty string, which would end every completion at once.")
+            raise RecipeError(
+                "sampling.stop holds an empty string, which would end every completion at once."
+            )

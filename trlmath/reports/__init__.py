@@ -1,0 +1,1 @@
+"""Reports: what a run shows, in the terminal and as a page."""

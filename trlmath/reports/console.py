@@ -1,0 +1,104 @@
+"""The terminal view of a run: progress bars and the table of before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from trlmath.evaluation.report import EvaluationReport, Rate
+
+PARTS = ("format", "answer", "both")
+
+
+class ConsoleDisplay:
+    """Live bars in a terminal; plain lines, one every few percent, where output is no terminal."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False)
+
+    def note(self, text: str) -> None:
+        """Print one line; markup in it is shown as it is."""
+        self.console.print(text, markup=False, soft_wrap=True)
+
+    @contextmanager
+    def bar(self, what: str, total: int) -> Iterator[Callable[..., None]]:
+        """Show progress of `what`; yields ``advance(count, **numbers)``."""
+        if not self.console.is_terminal:
+            yield _Lines(self, what, total).advance
+            return
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=self.console) as progress:
+            task = progress.add_task(what, total=total, numbers="")
+
+            def advance(count: int = 1, **numbers: float | str) -> None:
+                if numbers:
+                    progress.update(task, numbers=_numbers(numbers))
+                progress.update(task, advance=min(count, total - progress.tasks[0].completed))
+
+            yield advance
+
+    def comparison(self, before: Sequence[EvaluationReport], after: Sequence[EvaluationReport]) -> None:
+        """Print the rates before and after, with intervals."""
+        if not before and not after:
+            return
+        table = Table(
+            title="Held-out problems, share of completions with 95 % interval (Wilson)", title_justify="left"
+        )
+        table.add_column("sampling")
+        table.add_column("rate")
+        for column in ("before", "after", "change"):
+            table.add_column(column, justify="right")
+        for first, last in zip(before, after, strict=True):
+            parts = [p for p in PARTS if p in last.rates] or list(last.rates)
+            for i, part in enumerate(parts):
+                old, new = first.rates.get(part), last.rates[part]
+                change = f"{100 * (new.value - old.value):+.1f} points" if old else ""
+                label = f"{last.name.split('/')[-1]} ({last.problems} problems)" if i == 0 else ""
+                table.add_row(label, part, _rate(old), _rate(new), change, end_section=i + 1 == len(parts))
+        self.console.print(table)
+
+
+def _rate(rate: Rate | None) -> str:
+    if rate is None:
+        return ""
+    return f"{100 * rate.value:.1f} % [{100 * rate.low:.1f}, {100 * rate.high:.1f}]"
+
+
+def _numbers(numbers: dict[str, float | str]) -> str:
+    shown = []
+    for name, value in numbers.items():
+        text = value if isinstance(value, str) else f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
+        shown.append(f"{name} {text}")
+    return "  ".join(shown)
+
+
+class _Lines:
+    """Progress as plain lines, for logs and pipes: about twenty of them a bar."""
+
+    def __init__(self, display: ConsoleDisplay, what: str, total: int) -> None:
+        self.display, self.what, self.total, self.done, self.said = display, what, total, 0, 0
+
+    def advance(self, count: int = 1, **numbers: float | str) -> None:
+        self.done = min(self.done + count, self.total)
+        if self.done == self.total or self.done - self.said >= max(self.total / 20, 1):
+            self.said = self.done
+            self.display.note(f"{self.what}  {self.done}/{self.total}  {_numbers(numbers)}".rstrip())

@@ -1,0 +1,1 @@
+"""Runs: the directory a run writes, and what stands in it."""

@@ -1,0 +1,76 @@
+"""RunDirectory: where a run's files are, written so that a killed run leaves them readable."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trlmath.errors import RecipeError
+
+
+class RunDirectory:
+    """The files of one run.
+
+    Args:
+        path: the directory; made when missing.
+
+    Raises:
+        RecipeError: it holds a run already, or cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            taken = (path / "recipe.yaml").exists()
+        except OSError as error:
+            raise RecipeError(
+                f"run.dir={path} cannot be written: {error}. Choose another run.dir."
+            ) from error
+        if taken:
+            raise RecipeError(
+                f"run.dir={path} already holds a run (it has a recipe.yaml). Choose another run.dir, or "
+                "remove it; nothing in it was changed."
+            )
+
+    @property
+    def samples(self) -> Path:
+        """The rows of evaluations."""
+        return self.path / "evaluation" / "samples.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """What the trainer saves."""
+        return self.path / "checkpoints"
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a whole file at once: readers see the old one or the new one."""
+        target = self.path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        beside = target.with_name(f".{target.name}.{os.getpid()}")
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(target)
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write a whole JSON file at once."""
+        self.write_text(name, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+    def append(self, name: str, row: Mapping[str, Any]) -> None:
+        """Append one line of JSON; NaN and infinities become null, so that every reader can read it."""
+        clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+        with (self.path / name).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(clean, ensure_ascii=False, default=str) + "\n")
+
+
+def new_run_path(recipe_name: str) -> Path:
+    """``runs/<recipe>-<time>`` in the working directory, not yet taken."""
+    base = Path("runs") / f"{recipe_name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path, number = base, 2
+    while path.exists():
+        path, number = base.with_name(f"{base.name}-{number}"), number + 1
+    return path

@@ -1,0 +1,57 @@
+"""Rollouts on disk: one parquet file a rollout phase."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+
+from trlmath.types import Grade, Group
+
+
+def write_rollouts(
+    directory: Path,
+    groups: Sequence[Group],
+    advantages: Sequence[Sequence[float]],
+    step: int,
+    weights_version: int,
+) -> Path:
+    """Write all graded rollouts of a phase to ``rollouts/step-000012.parquet``.
+
+    Args:
+        groups: with graded rollouts.
+        advantages: [groups][size].
+        step: optimizer steps taken before the phase.
+        weights_version: of the engine that generated.
+    """
+    rows = []
+    for number, (group, values) in enumerate(zip(groups, advantages, strict=True)):
+        for sample, (rollout, advantage) in enumerate(zip(group.rollouts, values, strict=True)):
+            grade = rollout.grade or Grade(None)
+            rows.append(
+                {
+                    "step": step,
+                    "group": number,
+                    "sample": sample,
+                    "question": group.problem.question if group.problem else None,
+                    "gold": group.problem.answer if group.problem else None,
+                    "prompt": group.prompt,
+                    "completion": rollout.text,
+                    "tokens": len(rollout.token_ids),
+                    "finish_reason": rollout.finish_reason,
+                    "reward": grade.reward,
+                    "advantage": advantage,
+                    "category": grade.category,
+                    "reason": grade.reason,
+                    "weights_version": weights_version,
+                    **{f"part/{name}": value for name, value in grade.parts.items()},
+                }
+            )
+    path = directory / "rollouts" / f"step-{step:06d}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".tmp")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), beside)
+    beside.replace(path)
+    return path

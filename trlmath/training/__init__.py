@@ -1,0 +1,1 @@
+"""Training: subclassed TRL trainers and what they are wired with."""

@@ -1,0 +1,336 @@
+"""MathGRPOTrainer: TRL's GRPO with our rollouts, advantages, filters and micro-batches.
+
+Nothing of TRL is copied. What is overridden, and why, is one method each; a test pins their
+signatures to the TRL release they were written for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from datasets import Dataset
+from transformers import Trainer
+from trl import GRPOTrainer
+
+from trlmath.data.filtering import LedgerEntry, NamedFilter
+from trlmath.sampling.sampler import Sampler
+from trlmath.sampling.settings import SamplingSettings
+from trlmath.training import group_filters, metrics, microbatches
+from trlmath.training.advantages import combine_rewards, compute_advantages
+from trlmath.training.weights import WeightBridge
+from trlmath.types import Grade, Group, Problem, Rollout
+
+
+@dataclass
+class Algorithm:
+    """The named parts a recipe picked, ready to call.
+
+    Attributes:
+        rewards: callables ``(**columns) -> list[Grade]``, with ``name``.
+        reward_weights: one number a reward.
+        advantage: see `trlmath.hookspecs`.
+        advantage_label: how to name it in an error.
+        group_filters: filters with ``moment == "group"``.
+        microbatch_tokens: bound on the padded tokens of a forward; None for no bound.
+        on_rollouts: called on every process with all groups of a step, graded, their advantages
+            [groups, size], and the step.
+        on_drops: called on every process with the ledger entries of dropped groups, and the step.
+    """
+
+    rewards: Sequence[Callable[..., list[Grade]]]
+    reward_weights: Sequence[float]
+    advantage: Callable[..., torch.Tensor]
+    advantage_label: str = "advantage"
+    group_filters: Sequence[NamedFilter] = ()
+    microbatch_tokens: int | None = None
+    on_rollouts: Callable[[list[Group], torch.Tensor, int], None] | None = None
+    on_drops: Callable[[list[LedgerEntry], int], None] | None = None
+
+
+class MathGRPOTrainer(GRPOTrainer):
+    """TRL's `GRPOTrainer` over a `Sampler` and an `Algorithm`.
+
+    Args:
+        algorithm: rewards, advantage, filters.
+        settings: how training rollouts are drawn.
+        make_sampler: builds the engine, given this trainer (model, tokenizer and accelerator are ready).
+        freshness: what a stale engine does: ``stop``, ``warn`` or ``off``.
+        correct_sampling: importance-weigh rollouts for the difference between engine and trainer
+            (TRL's ``vllm_importance_sampling_correction``), where the engine is not the trainer's module.
+        problems, prompts: what is trained on, and the text given to the model for each.
+        others: as for `trl.GRPOTrainer`.
+    """
+
+    def __init__(
+        self,
+        *,
+        algorithm: Algorithm,
+        settings: SamplingSettings,
+        make_sampler: Callable[[MathGRPOTrainer], tuple[Sampler, Sampler]],
+        problems: Sequence[Problem],
+        prompts: Sequence[str],
+        freshness: str = "stop",
+        correct_sampling: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        self.algorithm, self.settings = algorithm, settings
+        self._problems, self._rows = list(problems), rows_for_rewards(problems)
+        self._calls = [_RewardCall(reward) for reward in algorithm.rewards]
+        self._groups: list[Group] = []
+        self._reward_matrix = torch.empty(0)
+        self._seconds: dict[str, float] = {}
+        # the rows stay ours: a column of mixed types would not survive the dataset's own typing
+        dataset = Dataset.from_dict({"prompt": list(prompts), "row": list(range(len(problems)))})
+        super().__init__(
+            reward_funcs=list(self._calls), rollout_func=_rollouts_of_trainer, train_dataset=dataset, **kwargs
+        )
+        self.model_accepts_loss_kwargs = True  # losses are scaled here, once, not by the accumulation count
+        # TRL would tell truncation from the last token; ours is the engine's word, applied below
+        self._mask_truncated = bool(self.args.mask_truncated_completions)
+        self.mask_truncated_completions = False
+        self.sampler, self.reference = make_sampler(self)
+        if not self.sampler.shares_weights:
+            self._bridge_engine(freshness, correct_sampling)
+
+    def _bridge_engine(self, freshness: str, correct_sampling: bool) -> None:
+        # From here on TRL treats the rollouts as an engine's: it syncs before generating and, when asked,
+        # corrects for the difference between the engine's log-probabilities and its own.
+        ids = self._tokenizer(text=self.train_dataset[0]["prompt"])["input_ids"][-64:]
+        half = max(1, len(ids) // 2)
+        probe = (ids[:half], ids[half:] or ids[:1])
+        self.vllm_generation = WeightBridge(
+            self.sampler, self.reference, self.model, self.accelerator, probe, freshness
+        )
+        self.vllm_importance_sampling_correction = correct_sampling
+        self.use_vllm = True
+        self._last_loaded_step = -1
+
+    # -- rollouts ---------------------------------------------------------------------------------
+
+    def ready_sampler(self) -> Sampler:
+        """Return the engine, generating from the current weights."""
+        if not self.sampler.shares_weights and self.state.global_step != self._last_loaded_step:
+            started = time.perf_counter()
+            self.vllm_generation.sync_weights()
+            self._last_loaded_step = self.state.global_step
+            self._spent("sync", started)
+        return self.sampler
+
+    def _roll_out(self, prompts: list[str]) -> dict[str, Any]:
+        """Sample for `prompts`, in which each prompt stands once for each of its completions."""
+        mode = "train" if self.model.training else "eval"
+        size = self.num_generations if mode == "train" else self.num_generations_eval
+        sampler = self.ready_sampler()
+        started = time.perf_counter()
+        unique = prompts[::size]
+        prompt_ids = self._tokenizer(text=list(unique))["input_ids"]
+        groups = sampler.generate(prompt_ids, self.settings, n=size)
+        self._groups = [replace(g, prompt=p) for g, p in zip(groups, unique, strict=True)]
+        self._spent("generate", started)
+        rollouts = [r for g in self._groups for r in g.rollouts]
+        return {
+            "prompt_ids": [list(g.prompt_ids) for g in self._groups for _ in g.rollouts],
+            "completion_ids": [list(r.token_ids) for r in rollouts],
+            "logprobs": None if sampler.shares_weights else [list(r.logprobs or ()) for r in rollouts],
+            "finish_reasons": [r.finish_reason for r in rollouts],
+        }
+
+    def _generate(self, prompts: list) -> tuple:
+        output = super()._generate(prompts)
+        mode = "train" if self.model.training else "eval"
+        lengths, truncated = (
+            self.accelerator.gather(torch.tensor(values, device=self.accelerator.device))
+            for values in (
+                [len(r.token_ids) for r in self._rollouts],
+                [r.finish_reason == "length" for r in self._rollouts],
+            )
+        )
+        for name, value in metrics.completion_lengths(lengths, truncated).items():
+            self._metrics[mode][f"completions/{name}"][-1] = value
+        return output
+
+    @property
+    def _rollouts(self) -> list[Rollout]:
+        return [r for g in self._groups for r in g.rollouts]
+
+    # -- rewards, advantages, filters -----------------------------------------------------------------
+
+    def _calculate_rewards(
+        self, inputs: list, prompts: list, completions: list, completion_ids_list: list
+    ) -> torch.Tensor:
+        started = time.perf_counter()
+        # the engine's text ends with the stop string; TRL's, decoded again, may run past it
+        texts = [r.text for r in self._rollouts]
+        rows = [{**self._rows[row["row"]], "finish_reasons": row["finish_reasons"]} for row in inputs]
+        matrix = super()._calculate_rewards(rows, prompts, texts, completion_ids_list)
+        self._reward_matrix = matrix
+        self._attach_grades([row["row"] for row in inputs])
+        self._spent("grade", started)
+        return matrix
+
+    def _attach_grades(self, rows: list[int]) -> None:
+        weights = self.algorithm.reward_weights
+        graded = [
+            replace(rollout, grade=metrics.merge_grades(grades, weights))
+            for rollout, grades in zip(
+                self._rollouts, zip(*(c.grades for c in self._calls), strict=True), strict=True
+            )
+        ]
+        size = len(graded) // len(self._groups)
+        self._groups = [
+            replace(
+                group,
+                rollouts=tuple(graded[i * size : (i + 1) * size]),
+                problem=self._problems[rows[i * size]],
+            )
+            for i, group in enumerate(self._groups)
+        ]
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        mode = "train" if self.model.training else "eval"
+        output = super()._generate_and_score_completions(inputs)
+        size = self.num_generations if mode == "train" else self.num_generations_eval
+        rows = len(inputs)
+        mine = slice(self.accelerator.process_index * rows, (self.accelerator.process_index + 1) * rows)
+        groups: list[Group] = gather_object(self._groups)
+        every = [r for g in groups for r in g.rollouts]
+        device = self.accelerator.device
+
+        matrix = self._reward_matrix
+        rewards = combine_rewards(matrix, self.reward_weights.to(matrix)).view(-1, size)
+        lengths = torch.tensor([len(r.token_ids) for r in every], device=device).view(-1, size)
+        kept = torch.ones(len(every), dtype=torch.bool, device=device)
+        if self._mask_truncated:
+            kept &= torch.tensor([r.finish_reason != "length" for r in every], device=device)
+        advantages = compute_advantages(
+            self.algorithm.advantage,
+            self.algorithm.advantage_label,
+            rewards,
+            lengths=lengths,
+            parts=matrix.view(-1, size, matrix.size(1)),
+            mask=kept.view(-1, size),
+        ).view(-1)
+        step = self.state.global_step
+        if mode == "train" and self.algorithm.group_filters:
+            dropped = group_filters.decide(self.algorithm.group_filters, groups, self.accelerator)
+            for entry in dropped:
+                kept[entry.index * size : (entry.index + 1) * size] = False
+            if self.algorithm.on_drops:
+                self.algorithm.on_drops(dropped, step)
+            self._metrics[mode]["groups_dropped"].append(len(dropped) / len(groups))
+
+        output["advantages"] = advantages[mine]
+        self._logs["advantages"].extend(
+            advantages.tolist()
+        )  # a deque of one generation batch: replaces TRL's
+        if not bool(kept.all()):
+            # one effective mask above and below the fraction line
+            output["completion_mask"] = output["completion_mask"] * kept[mine].unsqueeze(1).int()
+            output["num_items_in_batch"] = self.accelerator.gather(output["completion_mask"].sum()).sum()
+        self._metrics[mode]["tokens"].append(int(lengths.sum()))
+        for name, value in metrics.rollout_metrics(every).items():
+            self._metrics[mode][name].append(value)
+        if mode == "train" and self.algorithm.on_rollouts:
+            self.algorithm.on_rollouts(groups, advantages.view(-1, size), step)
+        return output
+
+    # -- the update -------------------------------------------------------------------------------
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        if isinstance(generation_batch, microbatches.MicroBatch):
+            return generation_batch
+        return super()._prepare_inputs(generation_batch)
+
+    def training_step(
+        self, model: torch.nn.Module, inputs: Any, num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        """One optimizer step's rollouts in, gradients out; returns the loss of the uncut batch."""
+        model.train()
+        batch = self._prepare_inputs(inputs)  # generates when it is time to
+        started = time.perf_counter()
+        mode_metrics = self._metrics["train"]
+        before = {name: len(values) for name, values in mode_metrics.items()}
+        parts = self._cut(batch)
+        loss = torch.zeros((), device=self.accelerator.device)
+        for i, part in enumerate(parts):
+            last = i + 1 == len(parts)
+            with nullcontext() if last else self.accelerator.no_sync(model):
+                # transformers' own step: forward, loss, backward (TRL's would count a step for each part)
+                loss += Trainer.training_step(self, model, part, num_items_in_batch)
+        metrics.collapse(mode_metrics, before, [p.tokens for p in parts])
+        self._step += 1
+        self._spent("update", started)
+        mode_metrics["microbatches"].append(len(parts))
+        for phase, seconds in self._seconds.items():
+            mode_metrics[f"time/{phase}"].append(seconds)
+        mode_metrics["step_time"].append(sum(self._seconds.values()))
+        self._seconds = {}
+        if not self.sampler.shares_weights and self.vllm_generation.difference is not None:
+            mode_metrics["engine/freshness"].append(self.vllm_generation.difference)
+        return loss
+
+    def _cut(self, batch: dict[str, Any]) -> list[microbatches.MicroBatch]:
+        prompts, completions = (lengths.tolist() for lengths in microbatches.row_lengths(batch))
+        rows = [i for i, length in enumerate(completions) if length > 0]
+        chosen = microbatches.plan(
+            [prompts[i] for i in rows], [completions[i] for i in rows], self.algorithm.microbatch_tokens
+        )
+        parts = [microbatches.take(batch, [rows[i] for i in chunk]) for chunk in chosen]
+        counts = torch.tensor(
+            [len(parts), len(rows), sum(p.tokens for p in parts)], device=self.accelerator.device
+        )
+        every = self.accelerator.gather(counts).view(-1, 3).float()
+        # the loss calls collectives, so every rank makes equally many calls
+        parts += [microbatches.empty(batch) for _ in range(max(int(every[:, 0].max()), 1) - len(parts))]
+        _, mean_rows, mean_tokens = every.mean(0).tolist()
+        return [
+            p if p.tokens == 0 else microbatches.weigh(p, self.loss_type, mean_rows, mean_tokens)
+            for p in parts
+        ]
+
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        """TRL's loss, times what this micro-batch counts for."""
+        loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        return loss * inputs.weight if isinstance(inputs, microbatches.MicroBatch) else loss
+
+    def _spent(self, phase: str, started: float) -> None:
+        self._seconds[phase] = self._seconds.get(phase, 0.0) + time.perf_counter() - started
+
+
+class _RewardCall:
+    """A reward as TRL calls it; keeps the grades that TRL's matrix of numbers would lose."""
+
+    def __init__(self, reward: Any) -> None:
+        self.reward, self.grades = reward, list[Grade]()
+        self.__name__ = str(getattr(reward, "name", "reward"))
+
+    def __call__(self, **kwargs: Any) -> list[float | None]:
+        self.grades = self.reward(**kwargs)
+        return [grade.reward for grade in self.grades]
+
+
+def _rollouts_of_trainer(prompts: list[str], trainer: MathGRPOTrainer) -> dict[str, Any]:
+    return trainer._roll_out(prompts)
+
+
+def rows_for_rewards(problems: Sequence[Problem]) -> list[dict[str, Any]]:
+    """The columns that rewards can name, one dict a problem, all with the same keys."""
+    names = dict.fromkeys(name for problem in problems for name in problem.metadata)
+    return [
+        {
+            **{name: p.metadata.get(name) for name in names},
+            "question": p.question,
+            "answer": p.answer,
+            "solution": p.solution,
+            "trace": p.trace,
+        }
+        for p in problems
+    ]

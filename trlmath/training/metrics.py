@@ -1,0 +1,79 @@
+"""Numbers of a training step, computed from gathered rollouts; pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, MutableMapping, Sequence
+
+import torch
+
+from trlmath.types import Grade, Rollout
+
+
+def completion_lengths(lengths: torch.Tensor, truncated: torch.Tensor) -> dict[str, float]:
+    """Lengths (tokens) and the share cut off, by the engine's own finish reason.
+
+    Args:
+        lengths: [rollouts].
+        truncated: [rollouts], True where the completion was cut at ``max_tokens``.
+    """
+    finished = lengths[~truncated].float()
+    if finished.numel() == 0:
+        finished = torch.zeros(1)
+    return {
+        "mean_length": lengths.float().mean().item(),
+        "min_length": lengths.min().item(),
+        "max_length": lengths.max().item(),
+        "clipped_ratio": truncated.float().mean().item(),
+        "mean_terminated_length": finished.mean().item(),
+        "min_terminated_length": finished.min().item(),
+        "max_terminated_length": finished.max().item(),
+    }
+
+
+def merge_grades(grades: Sequence[Grade], weights: Sequence[float]) -> Grade:
+    """One grade of several rewards': weighted reward, all parts (the first reward's win), first category."""
+    scored = [w * g.reward for g, w in zip(grades, weights, strict=True) if g.reward is not None]
+    parts: dict[str, float | None] = {}
+    for grade in reversed(grades):
+        parts.update(grade.parts)
+    told = next((g for g in grades if g.category), grades[0])
+    return Grade(sum(scored) if scored else None, parts, told.category, told.reason, told.span)
+
+
+def rollout_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Mean of each part, share of each category and share of distinct completions."""
+    grades = [r.grade for r in rollouts if r.grade is not None]
+    numbers: dict[str, float] = {}
+    for name in sorted({part for g in grades for part in g.parts}):
+        told = [value for g in grades if (value := g.parts.get(name)) is not None]
+        if told:
+            numbers[name] = sum(told) / len(told)
+    for category, count in Counter(g.category for g in grades if g.category).items():
+        numbers[f"category/{category}"] = count / len(rollouts)
+    if rollouts:
+        numbers["distinct"] = len({r.text for r in rollouts}) / len(rollouts)
+        numbers["unscorable"] = sum(g.reward is None for g in grades) / len(rollouts)
+    return numbers
+
+
+def collapse(metrics: MutableMapping[str, list], before: Mapping[str, int], tokens: Sequence[int]) -> None:
+    """Merge what each micro-batch logged into one value a step.
+
+    TRL logs once a forward and averages plainly; micro-batches differ in size, so means are weighed by
+    their tokens, and names that end in min or max take the extreme.
+    """
+    for name, values in metrics.items():
+        new = values[before.get(name, 0) :]
+        if len(new) != len(tokens) or len(new) < 2:
+            continue
+        told = [(v, t) for v, t in zip(new, tokens, strict=True) if not math.isnan(v)]
+        weight = sum(t for _, t in told)
+        if name.endswith("min"):
+            value = min((v for v, _ in told), default=math.nan)
+        elif name.endswith("max"):
+            value = max((v for v, _ in told), default=math.nan)
+        else:
+            value = sum(v * t for v, t in told) / weight if weight else math.nan
+        values[before.get(name, 0) :] = [value]

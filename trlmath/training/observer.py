@@ -1,0 +1,73 @@
+"""The callback that writes metrics, moves the progress bar and evaluates every N steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from transformers import TrainerCallback
+
+from trlmath.runs.directory import RunDirectory
+from trlmath.training.display import grouped
+
+# what the progress bar shows of a step's metrics
+SHOWN = {"reward": "train/reward", "format": "train/format", "answer": "train/answer", "both": "train/both"}
+
+
+class RunObserver(TrainerCallback):
+    """Follows one training run.
+
+    Args:
+        directory: where ``metrics.jsonl`` is; None on processes other than the first.
+        advance: of a progress bar, see `Display.bar`.
+        evaluate: called with the step, on every process, each `every` steps.
+        every: 0 for never.
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory | None,
+        advance: Callable[..., None],
+        evaluate: Callable[[int], None] | None = None,
+        every: int = 0,
+    ) -> None:
+        self.directory, self.advance, self.evaluate, self.every = directory, advance, evaluate, every
+        self.last: dict[str, float] = {}
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any
+    ) -> None:
+        """Write one line of metrics, grouped."""
+        numbers = grouped(logs or {})
+        if "train/train_runtime" in numbers:  # transformers' own summary at the end is no step
+            return
+        self.last = numbers
+        if self.directory:
+            self.directory.append("metrics.jsonl", {"step": state.global_step, **numbers})
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Evaluate when it is time to."""
+        due = self.every and state.global_step % self.every == 0 and state.global_step < state.max_steps
+        if due and self.evaluate:
+            self.evaluate(state.global_step)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Show the step before: its numbers are logged only after it has ended."""
+        if state.global_step:
+            self._show()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Show the last step."""
+        self._show()
+
+    def _show(self) -> None:
+        told: dict[str, float | str] = {
+            short: value
+            for short, name in SHOWN.items()
+            if isinstance(value := self.last.get(name), (int, float)) and not math.isnan(value)
+        }
+        seconds, tokens = self.last.get("time/step"), self.last.get("train/tokens")
+        if seconds and tokens:
+            told["tok/s"] = tokens / seconds
+        self.advance(1, **told)

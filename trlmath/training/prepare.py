@@ -1,0 +1,179 @@
+"""Everything of a run that can be known before a weight is loaded: parts, data, prompts, room."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig, AutoTokenizer
+
+from trlmath.components import resolve
+from trlmath.data.filtering import LedgerEntry, NamedFilter, build_filters, filter_problems
+from trlmath.data.load import column_names, load_problems, require_answers
+from trlmath.data.nano import MODEL_DIR
+from trlmath.data.prompts import Prompt, load_prompt
+from trlmath.errors import RecipeError
+from trlmath.recipe import Recipe, check_context, check_enough_prompts, check_processes
+from trlmath.rewards import RewardCaller, build_rewards
+from trlmath.sampling.settings import SamplingSettings
+from trlmath.types import Problem
+
+
+@dataclass
+class Prepared:
+    """A run that can start.
+
+    Attributes:
+        model_path: directory or Hub id.
+        context: the model's context in tokens; None when its config does not say.
+        longest_prompt: in tokens, over training and evaluation.
+        problems, prompts: what is trained on; one prompt a problem.
+        eval_problems, eval_prompts: the held-out ones.
+        ledger: every row that the filters dropped.
+        rows_read: training rows before the filters.
+        settings: how training rollouts are drawn.
+    """
+
+    recipe: Recipe
+    model_path: str
+    tokenizer: Any
+    context: int | None
+    longest_prompt: int
+    prompt: Prompt
+    rewards: list[RewardCaller]
+    advantage: Any
+    advantage_label: str
+    filters: list[NamedFilter]
+    problems: list[Problem]
+    prompts: list[str]
+    rows_read: int
+    settings: SamplingSettings
+    eval_problems: list[Problem] = field(default_factory=list)
+    eval_prompts: list[str] = field(default_factory=list)
+    eval_prompt_ids: list[list[int]] = field(default_factory=list)
+    ledger: list[LedgerEntry] = field(default_factory=list)
+
+
+def resolve_parts(recipe: Recipe) -> tuple[Prompt, list[RewardCaller], Any, str]:
+    """Build prompt, rewards and advantage, and check the filters' and datasets' names and options.
+
+    Raises:
+        PluginError, RecipeError: naming what is wrong.
+    """
+    prompt = load_prompt(recipe.data.prompt.name, recipe.data.prompt.options)
+    rewards = build_rewards(recipe.rewards)
+    component = resolve("advantage", recipe.advantage.name)
+    for ref in recipe.filters:
+        resolve("filter", ref.name).check(ref.options)
+    label = f"{recipe.advantage.name!r} ({component.origin})"
+    return prompt, rewards, component.build(recipe.advantage.options), label
+
+
+def prepare(recipe: Recipe, processes: int = 1) -> Prepared:
+    """Resolve every name, read and filter the data, and check that it fits, loading no weight.
+
+    Raises:
+        RecipeError, PluginError, DataError: saying what is wrong and what to do.
+    """
+    check_processes(recipe, processes)
+    prompt, rewards, advantage, label = resolve_parts(recipe)
+    model_path = str(MODEL_DIR) if recipe.model.path == "nano" else recipe.model.path
+    tokenizer, context = read_model_directory(model_path)
+
+    filters = build_filters(recipe.filters, tokenizer=tokenizer, prompt=prompt)
+    rows = load_problems(recipe.data.train, "train", recipe.data.columns)
+    filtered = filter_problems(rows, filters, recipe.data.train.name)
+    problems = filtered.kept[: recipe.data.train_size]
+    require_answers(problems, recipe.data.train.name)
+    check_enough_prompts(recipe, len(problems))
+    eval_problems: list[Problem] = []
+    if recipe.evaluation.enabled and recipe.data.eval is not None:
+        eval_problems = load_problems(recipe.data.eval, "eval", recipe.data.columns)[
+            : recipe.evaluation.limit
+        ]
+        require_answers(eval_problems, recipe.data.eval.name)
+    for reward in rewards:
+        reward.check_columns(column_names(problems))
+
+    prompts = [prompt.render(p.question) for p in problems]
+    eval_prompts = [prompt.render(p.question) for p in eval_problems]
+    ids = tokenizer(text=prompts)["input_ids"]
+    eval_ids = tokenizer(text=eval_prompts)["input_ids"] if eval_prompts else []
+    longest = max(map(len, [*ids, *eval_ids]))
+    if context is not None:
+        check_context(recipe, context, longest)
+    return Prepared(
+        recipe=recipe,
+        model_path=model_path,
+        tokenizer=tokenizer,
+        context=context,
+        longest_prompt=longest,
+        prompt=prompt,
+        rewards=rewards,
+        advantage=advantage,
+        advantage_label=label,
+        filters=filters,
+        problems=problems,
+        prompts=prompts,
+        rows_read=len(rows),
+        settings=training_settings(recipe, prompt),
+        eval_problems=eval_problems,
+        eval_prompts=eval_prompts,
+        eval_prompt_ids=eval_ids,
+        ledger=filtered.dropped,
+    )
+
+
+def read_model_directory(path: str) -> tuple[Any, int | None]:
+    """Return (tokenizer, context in tokens or None) of a model, reading its small files only.
+
+    Raises:
+        RecipeError: there is no such model.
+    """
+    if ("/" not in path or path.startswith((".", "/", "~"))) and not Path(path).expanduser().is_dir():
+        raise RecipeError(
+            f"model.path: there is no folder {path!r}. Give `nano` (the embedded model), a folder with "
+            "config.json, or a Hub id owner/name."
+        )
+    where = str(Path(path).expanduser()) if Path(path).expanduser().is_dir() else path
+    try:
+        config = AutoConfig.from_pretrained(where)
+        tokenizer = AutoTokenizer.from_pretrained(where, padding_side="left", truncation_side="left")
+    except (OSError, ValueError, KeyError) as error:
+        raise RecipeError(
+            f"model.path: {path!r} cannot be read as a model: {error} Give a folder with config.json and a "
+            "tokenizer, or check the Hub id and the network."
+        ) from error
+    if tokenizer.eos_token_id is None:
+        raise RecipeError(
+            f"model.path: the tokenizer of {path!r} has no end-of-text token, so no completion could end. "
+            "Set eos_token in its tokenizer_config.json."
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer, getattr(config.get_text_config(), "max_position_embeddings", None)
+
+
+def training_settings(recipe: Recipe, prompt: Prompt) -> SamplingSettings:
+    """How training rollouts are drawn."""
+    sampling = recipe.sampling
+    own = (prompt.stop,) if prompt.stop else ()
+    return SamplingSettings(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k or 0,
+        min_p=sampling.min_p or 0.0,
+        min_tokens=sampling.min_tokens,
+        max_tokens=sampling.max_tokens,
+        stop=own if sampling.stop is None else tuple(sampling.stop),
+    )
+
+
+def dropped_by_filter(ledger: Sequence[LedgerEntry]) -> dict[str, int]:
+    """Rows dropped by each filter."""
+    counts: dict[str, int] = {}
+    for entry in ledger:
+        counts[entry.filter] = counts.get(entry.filter, 0) + 1
+    return counts

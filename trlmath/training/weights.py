@@ -1,0 +1,83 @@
+"""Weights from the trainer to the engine, proven fresh after each load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from trl.distributed import DistributedBackend
+from trl.generation.vllm_generation import VLLMGeneration
+
+from trlmath.errors import EngineError
+from trlmath.sampling.sampler import Sampler
+
+# mean absolute difference of log-probabilities (nats) allowed between engine and trainer, by dtype
+FRESHNESS_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.15, torch.float16: 0.05}
+
+
+class _ParameterWalk(VLLMGeneration):
+    """TRL's walk over parameters (FSDP, DeepSpeed, merged LoRA adapters) without its engine."""
+
+    def __init__(self, model: Any, accelerator: Any) -> None:
+        self.model, self.accelerator = model, accelerator
+        self._dist = DistributedBackend(accelerator)
+
+    def walk(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return self._iter_named_params()
+
+
+class WeightBridge:
+    """Loads the trainer's weights into the engine and compares both on a probe.
+
+    TRL calls `sync_weights` before generating whenever a step was taken; it knows this object as its
+    ``vllm_generation``.
+
+    Args:
+        sampler: the engine.
+        reference: scores with the trainer's own module.
+        model: the trainer's module (wrapped or not).
+        accelerator: the trainer's accelerator.
+        probe: (prompt ids, completion ids) to compare log-probabilities on.
+        policy: ``stop`` raises when the engine is stale, ``warn`` only records, ``off`` does not probe.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        reference: Sampler,
+        model: Any,
+        accelerator: Any,
+        probe: tuple[list[int], list[int]],
+        policy: str = "stop",
+    ) -> None:
+        self.sampler, self.reference, self.probe, self.policy = sampler, reference, probe, policy
+        self.difference: float | None = None
+        self._walk = _ParameterWalk(model, accelerator)
+        self._dtype = next(model.parameters()).dtype
+
+    def sync_weights(self) -> None:
+        """Load the current weights.
+
+        Raises:
+            EngineError: the engine does not generate from them.
+        """
+        self.sampler.load_weights(self._walk.walk())
+        if self.policy != "off":
+            self._prove()
+
+    def _prove(self) -> None:
+        prompt, completion = self.probe
+        ours = torch.tensor(self.reference.score([prompt], [completion])[0])
+        theirs = torch.tensor(self.sampler.score([prompt], [completion])[0])
+        self.difference = float((ours - theirs).abs().mean())
+        allowed = FRESHNESS_TOLERANCE.get(self._dtype, 0.15)
+        # written so that NaN counts as stale
+        if not self.difference <= allowed and self.policy == "stop":
+            raise EngineError(
+                f"The engine does not generate from the trainer's weights: on a probe of {len(completion)} "
+                f"tokens the log-probabilities differ by {self.difference:.4f} nats on average, {allowed} is "
+                f"allowed for {str(self._dtype).removeprefix('torch.')}. Rollouts would come from an old policy. "
+                "Use sampling.engine=transformers, or, if you know the difference is the engine's rounding, "
+                "sampling.freshness=warn."
+            )
