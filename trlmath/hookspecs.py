@@ -7,20 +7,30 @@ hook hands out the trainer. Hooks that observe are called on the main process on
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pluggy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from trlmath.components import Register
+    from trlmath.recipe import Recipe
     from trlmath.types import Grade, Group, Rollout
 
 PROJECT = "trlmath"
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@dataclass(frozen=True)
+class RunView:
+    """What hooks see of a run: where it writes and what it was asked to do, never the trainer."""
+
+    directory: Path
+    recipe: Recipe
 
 
 # --- offer: call register(name, target) once for every component -----------------------------------
@@ -55,7 +65,7 @@ def register_datasets(register: Register) -> None:
 
 
 @hookspec
-def run_started(run: Any) -> None:
+def run_started(run: RunView) -> None:
     """A run begins; `run` has ``directory`` (Path) and ``recipe`` (the resolved recipe)."""
 
 
@@ -80,12 +90,12 @@ def checkpoint_saved(path: Path, step: int) -> None:
 
 
 @hookspec
-def run_finished(run: Any, summary: dict[str, Any]) -> None:
+def run_finished(run: RunView, summary: dict[str, Any]) -> None:
     """A run ended normally; `summary` holds what the final table shows."""
 
 
 @hookspec
-def report_sections(run: Any) -> list[tuple[str, str]] | None:
+def report_sections(run: RunView) -> list[tuple[str, str]] | None:
     """Return (title, text) pairs to append to the run's report."""
 
 

@@ -77,6 +77,10 @@ def validate_options(factory: Callable[..., Any], given: Mapping[str, Any], what
         raise RecipeError(
             f"{what} has no option {unknown[0]!r}.{nearest(unknown[0], options)} Its options: {allowed}."
         )
+    for name, value in given.items():
+        # pydantic would take true for 1
+        if isinstance(value, bool) and options[name].annotation in (int, float):
+            raise RecipeError(f"{what}: option {name!r} is {value}; a number is needed ({options[name]}).")
     fields: dict[str, Any] = {}
     for option in options.values():
         if option.default is REQUIRED or option.name in given:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module, metadata
@@ -94,19 +94,27 @@ def notify(hook: str, **arguments: Any) -> list[Any]:
 
     Raises PluginError naming the plugin whose implementation raised.
     """
-    answers = []
+    return [answer for answer in _answers(hook, arguments) if answer is not None]
+
+
+def decide(hook: str, **arguments: Any) -> Any:
+    """Return the first answer of a deciding hook that is not None, plugins loaded last being asked first.
+
+    Raises PluginError naming the plugin whose implementation raised.
+    """
+    return next((answer for answer in _answers(hook, arguments) if answer is not None), None)
+
+
+def _answers(hook: str, arguments: dict[str, Any]) -> Iterator[Any]:
     for implementation in reversed(getattr(plugin_manager().hook, hook).get_hookimpls()):
         try:
-            answer = implementation.function(**{name: arguments[name] for name in implementation.argnames})
+            yield implementation.function(**{name: arguments[name] for name in implementation.argnames})
         except Exception as error:
             raise PluginError(
                 f"the hook {hook} of plugin {implementation.plugin_name} raised "
                 f"{type(error).__name__}: {error}. "
                 f"To run without it, leave its distribution out of {VARIABLE}."
             ) from error
-        if answer is not None:
-            answers.append(answer)
-    return answers
 
 
 def _allowed(points: Iterable[metadata.EntryPoint]) -> list[metadata.EntryPoint]:

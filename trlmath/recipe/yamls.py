@@ -42,8 +42,8 @@ def read(path: Path) -> Any:
 
 def dump(data: Any) -> str:
     """Return `data` as YAML, keys in the order given."""
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = False  # type: ignore[assignment]
+    yaml: Any = YAML(typ="safe", pure=True)  # Any: its settings are untyped attributes
+    yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False
     yaml.allow_unicode = True
     yaml.width = 110
