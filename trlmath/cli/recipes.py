@@ -13,57 +13,57 @@ from trlmath.recipe.shipped import recipes_folder, shipped_recipes
 
 @click.group()
 def recipes() -> None:
-    """List the shipped recipes, or copy one."""
+    """List the shipped recipes, or copy them to edit them."""
 
 
 @recipes.command("list")
 def list_() -> None:
-    """Show the shipped recipes and scripts, each with its first comment."""
-    folder = recipes_folder()
-    if folder is None:
-        raise RecipeError("no shipped recipes were found; the installation is incomplete. Reinstall trlmath.")
-    click.echo(f"in {folder}\n")
+    """Show the shipped recipes, each with its first comment."""
+    folder = _folder()
     shipped = shipped_recipes()
     width = max(map(len, shipped), default=0)
+    click.echo(f"in {folder}:")
     for name, path in shipped.items():
         click.echo(f"  {name:<{width}}  {_first_comment(path)}")
 
 
 @recipes.command()
-@click.argument("name", required=False)
-@click.argument("to", type=click.Path(path_type=Path), default=Path("."), required=False)
-@click.option(
-    "--all", "everything", is_flag=True, help="Copy the whole folder, scripts included, to ./recipes."
-)
-@click.option("--force", is_flag=True, help="Overwrite a file that is already there.")
-def copy(name: str | None, to: Path, everything: bool, force: bool) -> None:
-    """Copy recipe NAME to the file or folder TO (default: here), or with --all every recipe and script."""
+@click.argument("to", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("names", nargs=-1)
+@click.option("--force", is_flag=True, help="Overwrite files that are already there.")
+def copy(to: Path, names: tuple[str, ...], force: bool) -> None:
+    """Copy the scripts and recipes to the folder TO; with NAMES (such as nano/grpo), only those recipes."""
+    folder = _folder()
+    shipped = shipped_recipes()
+    wanted = [name.removeprefix("recipes/").removesuffix(".yaml") for name in names] or list(shipped)
+    for name in wanted:
+        if name not in shipped:
+            raise RecipeError(
+                f"no shipped recipe is called {name!r}.{nearest(name, shipped)} "
+                f"Shipped: {', '.join(shipped)}."
+            )
+    files = [*sorted(folder.glob("*.py")), *(shipped[name] for name in wanted)]
+    targets = [to / file.relative_to(folder) for file in files]
+    there = [str(target) for target in targets if target.exists()]
+    if there and not force:
+        raise RecipeError(
+            f"{', '.join(there)}: already there. Choose another folder, or overwrite with --force."
+        )
+    for file, target in zip(files, targets, strict=True):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target)
+        click.echo(str(target))
+
+
+def _folder() -> Path:
     folder = recipes_folder()
     if folder is None:
-        raise RecipeError("no shipped recipes were found; the installation is incomplete. Reinstall trlmath.")
-    if everything:
-        target = (Path(name) if name else to) / "recipes"
-        if target.exists() and not force:
-            raise RecipeError(f"{target} is already there; --force overwrites the files in it.")
-        shutil.copytree(folder, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-        click.echo(str(target))
-        return
-    shipped = shipped_recipes()
-    if name is None:
-        raise RecipeError(f"name the recipe to copy, or give --all. Shipped: {', '.join(shipped)}.")
-    name = name.removeprefix("recipes/").removesuffix(".yaml")
-    if name not in shipped:
         raise RecipeError(
-            f"no shipped recipe is called {name!r}.{nearest(name, shipped)} Shipped: {', '.join(shipped)}."
+            "the shipped recipes are missing: the installation is incomplete. Reinstall trlmath."
         )
-    target = to / f"{name.replace('/', '-')}.yaml" if to.is_dir() or not to.suffix else to
-    if target.exists() and not force:
-        raise RecipeError(f"{target} is already there; --force overwrites it.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(shipped[name], target)
-    click.echo(str(target))
+    return folder
 
 
 def _first_comment(path: Path) -> str:
-    first = path.read_text(encoding="utf-8").splitlines()[0] if path.stat().st_size else ""
+    first = path.read_text(encoding="utf-8").split("\n", 1)[0]
     return first.lstrip("# ") if first.startswith("#") else ""

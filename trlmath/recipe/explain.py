@@ -11,14 +11,8 @@ from pydantic import BaseModel, ValidationError
 from trlmath.errors import nearest
 from trlmath.recipe.schema import Recipe
 
-# Sections of design that recipes for other programs use; here they would do nothing.
-LATER = {
-    "batch": "batch belongs to supervised fine-tuning",
-    "expert_iteration": "expert_iteration belongs to expert iteration",
-    "checks": "checks",
-    "early_stop": "early_stop",
-    "averaging": "averaging",
-}
+# Sections that are planned and would do nothing yet.
+LATER = ("batch", "expert_iteration", "checks", "early_stop", "averaging")
 
 
 def explain(error: ValidationError, data: Any) -> str:
@@ -44,7 +38,7 @@ def _unknown_key(loc: list[Any], key: str) -> str:
     model = model_at(loc[:-1])
     allowed = keys_of(model)
     if not section and name in LATER:
-        return f"{key}: {LATER[name]} is not yet available in GRPO recipes. Remove it."
+        return f"{key}: is not yet available. Remove it."
     tip = nearest(name, allowed)
     if not tip:
         homes = [path for path in all_keys() if path.rsplit(".", 1)[-1] == name]

@@ -9,6 +9,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.representer import SafeRepresenter
 
 from trlmath.errors import RecipeError
 
@@ -40,9 +41,22 @@ def read(path: Path) -> Any:
     return parse(text, str(path))
 
 
+class _Representer(SafeRepresenter):
+    """Puts text with line ends or control characters in double quotes: the other styles lose some."""
+
+
+def _represent_text(representer: SafeRepresenter, text: str) -> Any:
+    style = None if text.isprintable() else '"'
+    return representer.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Representer.add_representer(str, _represent_text)
+
+
 def dump(data: Any) -> str:
     """Return `data` as YAML, keys in the order given."""
     yaml: Any = YAML(typ="safe", pure=True)  # Any: its settings are untyped attributes
+    yaml.Representer = _Representer
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False
     yaml.allow_unicode = True

@@ -60,27 +60,26 @@ class ConsoleDisplay:
         """Print the rates before and after, with intervals."""
         if not before and not after:
             return
+        problems = before[0].problems if before else after[0].problems
         table = Table(
-            title="Held-out problems, share of completions with 95 % interval (Wilson)", title_justify="left"
+            title=f"{problems} held-out problems: % of completions [95 % Wilson interval]", title_justify="left"
         )
-        table.add_column("sampling")
-        table.add_column("rate")
+        table.add_column("sampling", no_wrap=True)
+        table.add_column("rate", no_wrap=True)
         for column in ("before", "after", "change"):
-            table.add_column(column, justify="right")
+            table.add_column(column, justify="right", no_wrap=True)
         for first, last in zip(before, after, strict=True):
             parts = [p for p in PARTS if p in last.rates] or list(last.rates)
             for i, part in enumerate(parts):
                 old, new = first.rates.get(part), last.rates[part]
-                change = f"{100 * (new.value - old.value):+.1f} points" if old else ""
-                label = f"{last.name.split('/')[-1]} ({last.problems} problems)" if i == 0 else ""
+                change = f"{100 * (new.value - old.value):+.1f}" if old else ""
+                label = last.name.split("/")[-1] if i == 0 else ""
                 table.add_row(label, part, _rate(old), _rate(new), change, end_section=i + 1 == len(parts))
         self.console.print(table)
 
 
 def _rate(rate: Rate | None) -> str:
-    if rate is None:
-        return ""
-    return f"{100 * rate.value:.1f} % [{100 * rate.low:.1f}, {100 * rate.high:.1f}]"
+    return "" if rate is None else f"{100 * rate.value:.1f} [{100 * rate.low:.1f}, {100 * rate.high:.1f}]"
 
 
 def _numbers(numbers: dict[str, float | str]) -> str:

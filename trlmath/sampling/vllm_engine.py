@@ -75,6 +75,9 @@ class VllmSampler:
         }
         if on_cpu:
             options["enforce_eager"] = True
+            # a seeded request whose prompt is read in pieces crashes vLLM's CPU sampler
+            options["enable_chunked_prefill"] = False
+            options["max_num_batched_tokens"] = max(8192, context or 0)
         if world_size > 1:
             options["distributed_executor_backend"] = "external_launcher"
         options.update(engine_options or {})
@@ -184,6 +187,8 @@ def prepare_environment(on_cpu: bool) -> None:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     logging.getLogger("vllm").setLevel(os.environ["VLLM_LOGGING_LEVEL"])
+    # the whole engine state, pages of it, before an error that is raised anyway
+    logging.getLogger("vllm.logging_utils.dump_input").setLevel(logging.CRITICAL)
     if on_cpu:
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
         # binding threads to cores slows the trainer, which shares the process

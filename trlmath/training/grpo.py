@@ -23,6 +23,7 @@ from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.training import group_filters, metrics, microbatches
 from trlmath.training.advantages import combine_rewards, compute_advantages
+from trlmath.training.ragged import ragged_gather
 from trlmath.training.weights import WeightBridge
 from trlmath.types import Grade, Group, Problem, Rollout
 
@@ -298,7 +299,8 @@ class MathGRPOTrainer(GRPOTrainer):
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> torch.Tensor:
         """TRL's loss, times what this micro-batch counts for."""
-        loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        with ragged_gather(self.accelerator):
+            loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         return loss * inputs.weight if isinstance(inputs, microbatches.MicroBatch) else loss
 
     def _spent(self, phase: str, started: float) -> None:

@@ -10,6 +10,8 @@ from types import TracebackType
 import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
+from transformers import PrinterCallback, ProgressCallback
+from transformers.utils.logging import disable_progress_bar
 
 from trlmath.data.filtering import LedgerEntry
 from trlmath.evaluation.report import EvaluationReport
@@ -47,7 +49,7 @@ class GrpoRun:
 
     def __init__(self, recipe: Recipe, display: Display | None = None) -> None:
         self.recipe = recipe
-        state = PartialState()
+        state = PartialState(cpu=not torch.cuda.is_available())
         self.main, processes = state.is_main_process, state.num_processes
         self.display: Display = display if display and self.main else Silent()
         check_trainer(recipe)
@@ -86,6 +88,7 @@ class GrpoRun:
             )
             + f", {len(prepared.eval_problems)} held out"
         )
+        disable_progress_bar()  # transformers' own, for loading and saving, would break into ours
         model = load_policy(recipe, prepared.model_path)
         engine, why = engine_of(recipe, model.num_parameters())
         self.display.note(f"model    {recipe.model.path}, {model.num_parameters() / 1e6:.1f} M parameters")
@@ -115,8 +118,6 @@ class GrpoRun:
             correct_sampling=arguments.vllm_importance_sampling_correction,
         )
         # progress and metrics are ours; transformers would print each log as a dict
-        from transformers import PrinterCallback, ProgressCallback
-
         self.trainer.remove_callback(PrinterCallback)
         self.trainer.remove_callback(ProgressCallback)
 

@@ -70,7 +70,8 @@ def new_optimizers(model: Qwen2ForCausalLM) -> list[torch.optim.Optimizer]:
     and AdamW for the embedding, biases and norms. Muon learns this corpus about three times faster."""
     import torch
 
-    matrices, others = [], []
+    matrices: list[torch.nn.Parameter] = []
+    others: list[torch.nn.Parameter] = []
     for name, parameter in model.named_parameters():
         (matrices if parameter.dim() == 2 and "embed" not in name else others).append(parameter)
     muon = torch.optim.Muon(

@@ -231,24 +231,7 @@ POWERS = [(b, e) for b in range(2, 13) for e in range(2, 6) if b**e < 300]
 def powers(rng: random.Random, level: int) -> Item:
     """Powers of signed integers plus a number (1), of two integers (2), of fractions (3)."""
     if level == 3:
-        while True:
-            base = Fraction(signed(rng, 1, 9, 0.4), rng.randint(2, 9))
-            exponent = rng.choice((-2, -1, 2, 3))
-            if base.denominator > 1 and (exponent != 3 or max(abs(base.numerator), base.denominator) < 7):
-                break
-        extra = signed(rng, 1, 5, 0.5)
-        power = base**exponent
-        answer = power + extra
-        flip = f"({1 / base})^{-exponent}=" if exponent < -1 else ""
-        steps = f"({base})^{exponent}={flip}{power}, {power}{plus(extra)}="
-        bottom = power.denominator
-        steps += f"{power.numerator}/{bottom}{plus(extra * bottom)}/{bottom}={answer}"
-        if power.denominator == 1:
-            steps = f"({base})^{exponent}={flip}{power}, {power}{plus(extra)}={answer}"
-        raised = f"({exponent})" if exponent < 0 else str(exponent)
-        expression = f"({base})^{raised} {'-' if extra < 0 else '+'} {abs(extra)}"
-        compact = expression.replace(" ", "")
-        return Item("powers", 3, ask(rng, expression), str(answer), steps, f"{compact}={answer}", compact)
+        return fraction_powers(rng)
     (a, m), negative = rng.choice(POWERS), rng.random() < 0.4
     base = -a if negative else a
     first, shown = base**m, f"{operand(base)}^{m}"
@@ -267,6 +250,28 @@ def powers(rng: random.Random, level: int) -> Item:
     return Item(
         "powers", level, ask(rng, expression), str(total), ", ".join(steps), f"{compact}={total}", compact
     )
+
+
+def fraction_powers(rng: random.Random) -> Item:
+    """A power of a fraction, sometimes with a negative exponent, plus an integer."""
+    while True:
+        base = Fraction(signed(rng, 1, 9, 0.4), rng.randint(2, 9))
+        exponent = rng.choice((-2, -1, 2, 3))
+        if base.denominator > 1 and (exponent != 3 or max(abs(base.numerator), base.denominator) < 7):
+            break
+    extra = signed(rng, 1, 5, 0.5)
+    power = base**exponent
+    answer = power + extra
+    flip = f"({1 / base})^{-exponent}=" if exponent < -1 else ""
+    steps = f"({base})^{exponent}={flip}{power}, {power}{plus(extra)}="
+    bottom = power.denominator
+    steps += f"{power.numerator}/{bottom}{plus(extra * bottom)}/{bottom}={answer}"
+    if power.denominator == 1:
+        steps = f"({base})^{exponent}={flip}{power}, {power}{plus(extra)}={answer}"
+    raised = f"({exponent})" if exponent < 0 else str(exponent)
+    expression = f"({base})^{raised} {'-' if extra < 0 else '+'} {abs(extra)}"
+    compact = expression.replace(" ", "")
+    return Item("powers", 3, ask(rng, expression), str(answer), steps, f"{compact}={answer}", compact)
 
 
 def decimals(rng: random.Random, level: int) -> Item:
