@@ -18,7 +18,7 @@ PLURAL: dict[Kind, str] = {kind: f"{kind}s" for kind in KINDS}
 
 # A function that names one of these (or takes **kwargs) is the component; any other makes one.
 _CALLED_WITH: dict[Kind, tuple[str, ...]] = {
-    "reward": ("completions", "completion_ids", "kwargs"),
+    "reward": ("completions", "completion_ids"),
     "advantage": ("rewards",),
     "filter": ("item",),
     "prompt": (),
@@ -167,6 +167,8 @@ class Registry:
             return self._components[kind, name]
         if is_path(name):
             target = import_target(name)
+            if isinstance(target, str):
+                raise PluginError(f"{name!r} is the text {target!r}, not a {kind}.")
             return Component(kind, name, target, locate(target))
         elsewhere = [k for k, n in self._components if n == name]
         message = f"no {kind} is called {name!r}."

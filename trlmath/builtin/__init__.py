@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trlmath.builtin import advantages, filters, rewards, trl_rewards
 from trlmath.components import Register
+from trlmath.data.nano import NanoDataset
 from trlmath.data.prompts import builtin_prompts
 from trlmath.hookspecs import hookimpl
 
@@ -42,4 +43,4 @@ def register_prompts(register: Register) -> None:
 
 @hookimpl
 def register_datasets(register: Register) -> None:
-    register("nano", "trlmath.data.nano:NanoDataset")
+    register("nano", NanoDataset)

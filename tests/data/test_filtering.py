@@ -1,0 +1,123 @@
+"""Filters applied to rows and groups, the ledger of drops, and filters that misbehave."""
+
+from __future__ import annotations
+
+import pytest
+
+from trlmath import Drop, Group, Keep, Problem, Prompt
+from trlmath.components import Component
+from trlmath.data.filtering import NamedFilter, apply_filters, build_filters, filter_problems
+from trlmath.errors import DataError, PluginError
+from trlmath.recipe import Ref
+from trlmath.targets import Origin
+
+PROBLEMS = [Problem("a", "1"), Problem("b", None), Problem("A ", "1"), Problem("c", "2")]
+
+
+def named(function, moment="example"):
+    function.moment = moment
+    return NamedFilter(
+        "mine", Component("filter", "mine", function, Origin("trlmath-x", "1.0", "x.py:1")), function
+    )
+
+
+def test_kept_rows_and_the_ledger():
+    filters = build_filters([Ref(name="gradable_gold"), Ref(name="duplicate"), Ref(name="zero_spread")])
+    result = filter_problems(PROBLEMS, filters, "rows")
+    assert result.kept == [PROBLEMS[0], PROBLEMS[3]]
+    assert result.indices == [0, 3]
+    assert [e.to_dict() for e in result.dropped] == [
+        {
+            "moment": "example",
+            "filter": "gradable_gold",
+            "reason": "no gold answer",
+            "index": 1,
+            "question": "b",
+        },
+        {
+            "moment": "example",
+            "filter": "duplicate",
+            "reason": "duplicate question",
+            "index": 2,
+            "question": "A ",
+        },
+    ]
+    assert result.counts() == {"gradable_gold: no gold answer": 1, "duplicate: duplicate question": 1}
+
+
+def test_the_first_drop_decides_and_later_filters_do_not_see_the_row():
+    seen = []
+
+    def drop_b(item):
+        return Drop("b") if item.question == "b" else Keep()
+
+    def watch(item):
+        seen.append(item.question)
+        return Keep()
+
+    apply_filters(PROBLEMS, [named(drop_b), named(watch)], "example")
+    assert seen == ["a", "A ", "c"]
+
+
+def test_filters_of_another_moment_are_left_out():
+    def never(item):
+        raise AssertionError
+
+    assert apply_filters(PROBLEMS, [named(never, "group")], "example").kept == PROBLEMS
+    groups = [Group("p", (), (), PROBLEMS[0]), Group("q", (), ())]
+    dropped = apply_filters(groups, [named(lambda item: Drop("no"), "group")], "group").dropped
+    assert [e.question for e in dropped] == ["a", "q"]
+
+
+def test_dropping_every_row_is_an_error_with_the_reasons():
+    with pytest.raises(DataError, match=r"drop all 4 rows of 'rows': mine: too long \(4\)"):
+        filter_problems(PROBLEMS, [named(lambda item: Drop("too long"))], "rows")
+
+
+def test_bind_hands_over_what_is_named():
+    class Tokenizer:
+        def __call__(self, text):
+            return {"input_ids": list(text)}
+
+    (built,) = build_filters(
+        [Ref(name="prompt_length", options={"max": 5})],
+        tokenizer=Tokenizer(),
+        prompt=Prompt("p", "Q:{question}"),
+    )
+    assert built(Problem("123")) == Keep()
+    assert built(Problem("1234")) == Drop("prompt over 5 tokens")
+
+
+def test_a_filter_that_wants_what_there_is_not():
+    class Greedy:
+        moment = "example"
+
+        def bind(self, tokeniser):
+            raise AssertionError
+
+        def __call__(self, item):
+            return Keep()
+
+    greedy = NamedFilter("greedy", Component("filter", "greedy", Greedy, Origin("d", "1", "x")), Greedy())
+    with pytest.raises(PluginError, match="asks for 'tokeniser'. Did you mean 'tokenizer'"):
+        greedy.bind(tokenizer=1, prompt=2)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda item: True, "returned True; return Keep"),
+        (lambda item: None, "returned None"),
+        (lambda item: 1 / 0, "raised ZeroDivisionError.*The item: 'a'"),
+    ],
+)
+def test_a_filter_that_misbehaves_is_named(function, expected):
+    with pytest.raises(PluginError, match=expected) as caught:
+        apply_filters(PROBLEMS, [named(function)], "example")
+    assert "trlmath-x 1.0" in str(caught.value)
+
+
+@pytest.mark.parametrize("moment", ["exmaple", None])
+def test_a_filter_without_a_known_moment_is_refused(moment):
+    with pytest.raises(PluginError, match="allowed: example, group, trace"):
+        named(lambda item: Keep(), moment)

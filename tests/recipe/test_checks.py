@@ -1,0 +1,135 @@
+"""Checks that a run makes before any weight loads: processes, context, rows, components, trainer, lora."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from trlmath.errors import DataError, PluginError, RecipeError
+from trlmath.recipe import (
+    check_components,
+    check_context,
+    check_enough_prompts,
+    check_lora,
+    check_processes,
+    check_trainer,
+    parse_recipe,
+)
+from trlmath.recipe.owned import OWNED
+from trlmath.recipe.run_checks import _CHOICES
+
+
+def test_processes_must_divide_every_update():
+    recipe = parse_recipe({"rollout": {"prompts_per_step": 6, "group_size": 4, "updates_per_rollout": 2}})
+    for processes in (1, 2, 3, 4, 6, 12):
+        check_processes(recipe, processes)
+    with pytest.raises(RecipeError, match="24 completions .* 2 updates on 5 processes.*multiple of 10"):
+        check_processes(recipe, 5)
+
+
+def test_prompt_and_completion_must_fit_the_context():
+    recipe = parse_recipe({"sampling": {"max_tokens": 100}})
+    check_context(recipe, 256, 156)
+    with pytest.raises(
+        RecipeError, match=r"sampling.max_tokens.*157 tokens.*257, over the context of 256.*at most 99"
+    ):
+        check_context(recipe, 256, 157)
+    with pytest.raises(RecipeError, match="prompt alone fills the context"):
+        check_context(recipe, 256, 256)
+
+
+def test_one_prompt_fewer_than_a_step_needs():
+    recipe = parse_recipe({"rollout": {"prompts_per_step": 8}})
+    check_enough_prompts(recipe, 8)
+    with pytest.raises(DataError, match="leaves 7 training rows, and a step needs 8.*at most 7"):
+        check_enough_prompts(recipe, 7)
+
+
+def test_components_are_resolved_and_their_options_checked():
+    check_components(parse_recipe({"filters": [{"name": "prompt_length", "options": {"max": 9}}]}))
+    with pytest.raises(PluginError, match="rewards.0: no reward is called 'r1zero'. Did you mean 'r1_zero'"):
+        check_components(parse_recipe({"rewards": ["r1zero"]}))
+    with pytest.raises(RecipeError, match="advantage: .*no option 'sdt'. Did you mean 'std'"):
+        check_components(parse_recipe({"advantage": {"name": "group", "options": {"sdt": True}}}))
+
+
+def test_all_wrong_components_are_named_at_once():
+    recipe = parse_recipe(
+        {
+            "filters": ["prompt_length", "duplicat"],
+            "data": {"train": "nanoo", "prompt": "r1"},
+            "advantage": {"name": "group", "options": {"eps": "small"}},
+        }
+    )
+    with pytest.raises((PluginError, RecipeError)) as caught:
+        check_components(recipe)
+    for key in ("filters.0", "filters.1", "data.train", "data.prompt", "advantage"):
+        assert f"{key}: " in str(caught.value)
+
+
+def test_files_and_hub_ids_are_left_to_the_data_room():
+    check_components(
+        parse_recipe({"data": {"train": "rows.jsonl", "eval": "owner/name", "prompt": "a.prompt"}})
+    )
+
+
+def test_trainer_values_take_the_types_of_grpoconfig():
+    recipe = parse_recipe(
+        {"trainer": {"learning_rate": "1e-6", "weight_decay": 0, "max_steps": "5", "fp16": "no"}}
+    )
+    check_trainer(recipe)
+    assert recipe.trainer == {"learning_rate": 1e-6, "weight_decay": 0.0, "max_steps": 5, "fp16": False}
+    assert isinstance(recipe.trainer["weight_decay"], float)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "expected"),
+    [
+        ({"learnin_rate": 1}, "trainer.learnin_rate: .*Did you mean 'learning_rate'"),
+        ({"max_steps": "many"}, "trainer.max_steps: got 'many'; allowed: int"),
+        ({"max_steps": True}, "trainer.max_steps: got True"),
+        ({"lr_scheduler_type": "constnat"}, "trainer.lr_scheduler_type: .*Did you mean 'constant'"),
+        ({"optim": "adamw_troch"}, "trainer.optim: .*Did you mean 'adamw_torch'"),
+        ({"loss_type": "drgrpo"}, "trainer.loss_type: .*Did you mean 'dr_grpo'"),
+    ],
+)
+def test_a_wrong_trainer_argument_is_named(trainer, expected):
+    with pytest.raises(RecipeError, match=expected):
+        check_trainer(parse_recipe({"trainer": trainer}))
+
+
+def test_lora_takes_the_fields_of_peft():
+    recipe = parse_recipe({"model": {"lora": {"r": "8", "lora_alpha": 16, "target_modules": ["q_proj"]}}})
+    check_lora(recipe)
+    assert recipe.model.lora == {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj"]}
+    with pytest.raises(RecipeError, match="model.lora.rank: is no argument of peft.LoraConfig"):
+        check_lora(parse_recipe({"model": {"lora": {"rank": 8}}}))
+
+
+def test_owned_arguments_exist_in_trl_or_once_did():
+    from trl import GRPOConfig
+
+    names = {field.name for field in dataclasses.fields(GRPOConfig)}
+    gone = {"max_prompt_length", "logging_dir"}  # of earlier releases, still in people's scripts
+    assert set(OWNED) - names == gone
+
+
+def test_every_sampling_and_batch_argument_of_trl_is_owned():
+    from trl import GRPOConfig
+
+    names = {field.name for field in dataclasses.fields(GRPOConfig)}
+    ours = {n for n in names if n.startswith(("vllm_", "num_gen", "generation_", "per_device"))}
+    # the importance correction is part of the loss, not of sampling
+    loss = {n for n in names if n.startswith("vllm_importance_sampling")}
+    assert ours - loss <= set(OWNED)
+
+
+def test_the_loss_types_are_those_that_trl_computes():
+    import inspect
+
+    from trl import GRPOTrainer
+
+    source = inspect.getsource(GRPOTrainer._compute_loss)
+    for name in _CHOICES["loss_type"]:
+        assert f'"{name}"' in source

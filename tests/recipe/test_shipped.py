@@ -1,0 +1,94 @@
+"""The shipped recipes load, name parts that exist, and leave no number of the source to a default."""
+
+from __future__ import annotations
+
+import pytest
+
+from trlmath.recipe import check_components, check_lora, check_trainer, load_recipe, shipped_recipes
+from trlmath.recipe.shipped import recipes_folder
+
+EXPECTED = {
+    "nano/grpo",
+    "qwen2.5-math-1.5b/grpo",
+    "qwen2.5-math-1.5b/grpo-24gb",
+    "qwen2.5-math-1.5b/grpo-best",
+    "smollm2-135m/grpo",
+}
+
+
+def test_the_promised_recipes_are_there():
+    assert set(shipped_recipes()) >= EXPECTED
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_a_shipped_recipe_is_valid(name):
+    recipe = load_recipe(name)
+    check_components(recipe)
+    check_trainer(recipe)
+    check_lora(recipe)
+
+
+def test_the_cs336_recipe_writes_every_number_out():
+    """The numbers of the assignment's GRPO section, in the file itself and not through a default."""
+    from trlmath.recipe.yamls import read
+
+    raw = read(shipped_recipes()["qwen2.5-math-1.5b/grpo"])
+    assert raw["model"] == {
+        "path": "Qwen/Qwen2.5-Math-1.5B",
+        "dtype": "bfloat16",
+        "attention": "flash_attention_2",
+    }
+    sampling = raw["sampling"]
+    assert (sampling["temperature"], sampling["min_tokens"], sampling["max_tokens"]) == (1.0, 4, 1024)
+    assert (sampling["stop"], sampling["engine"], sampling["mode"]) == (["</answer>"], "vllm", "colocate")
+    assert (sampling["top_p"], sampling["top_k"], sampling["min_p"]) == (1.0, None, None)
+    rollout = raw["rollout"]
+    assert (rollout["prompts_per_step"], rollout["group_size"]) == (32, 8)
+    assert (rollout["updates_per_rollout"], rollout["epochs_per_rollout"]) == (1, 1)
+    assert raw["advantage"] == {"name": "group", "options": {"std": True, "eps": 1e-6}}
+    expected = {
+        "max_steps": 200,
+        "learning_rate": 1e-5,
+        "lr_scheduler_type": "constant",
+        "warmup_steps": 0,
+        "adam_beta1": 0.9,
+        "adam_beta2": 0.95,
+        "weight_decay": 0.0,
+        "max_grad_norm": 1.0,
+        "loss_type": "grpo",
+        "beta": 0.0,
+        "epsilon": 0.2,
+        "epsilon_high": 0.2,
+        "bf16": True,
+        "gradient_checkpointing": True,
+    }
+    assert {key: raw["trainer"][key] for key in expected} == expected
+
+
+def differences(one, two, prefix=""):
+    """Dotted keys at which two nested dicts differ."""
+    if isinstance(one, dict) and isinstance(two, dict):
+        keys = sorted(set(one) | set(two))
+        return [d for k in keys for d in differences(one.get(k), two.get(k), f"{prefix}{k}.")]
+    return [] if one == two else [prefix.rstrip(".")]
+
+
+def test_the_variants_differ_from_it_only_where_they_say():
+    base = load_recipe("qwen2.5-math-1.5b/grpo").to_dict()
+    best = load_recipe("qwen2.5-math-1.5b/grpo-best").to_dict()
+    small = load_recipe("qwen2.5-math-1.5b/grpo-24gb").to_dict()
+    assert differences(base, best) == ["trainer.learning_rate"]
+    assert best["trainer"]["learning_rate"] == 3e-5
+    assert differences(base, small) == [
+        "rollout.microbatch_tokens",
+        "sampling.engine_options.gpu_memory_utilization",
+        "sampling.sleep",
+        "trainer.optim",
+    ]
+    assert small["sampling"]["sleep"] is True
+    assert "8bit" in small["trainer"]["optim"]
+
+
+def test_the_scripts_are_short():
+    for script in recipes_folder().glob("*.py"):
+        assert len(script.read_text(encoding="utf-8").splitlines()) < 40, script
