@@ -1,106 +1,128 @@
-"""Does a prediction state the gold answer? The road of rules, cheapest first."""
+"""Does a prediction state the gold answer? The cheap road here, the rest in workers, repeats from a cache."""
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
 
-from trlmath.grading.clean import MAX_LENGTH, clean, markup, trim, undollar
-from trlmath.grading.parser import parse
-from trlmath.grading.spans import boxes
-from trlmath.grading.structure import agree
+from trlmath.errors import GradingError
+from trlmath.grading.rules import NEEDS_WORKER, Pair, Ruling, decide
 from trlmath.grading.verdict import Step, Verdict
-from trlmath.grading.words import choice_letter, is_text, number_words, plain_text, stated_choice
+
+CACHED_LENGTH = 2_000
+"""Longer texts are not kept in the cache (characters, both sides together)."""
 
 
-@dataclass
-class Pair:
-    pred: str
-    gold: str
+def grade_answer(prediction: str, gold: Any, *, explain: bool = False) -> Verdict:
+    """Say whether `prediction` (what stands inside the answer tags) states the answer `gold`.
+
+    Args:
+        prediction: mathematics, words, or a sentence that states exactly one final answer.
+        gold: the gold answer, text or a number.
+        explain: fill `Verdict.steps` with the rules tried and the time each took (no cache).
+
+    Returns:
+        A Verdict; `equal` is None when the gold cannot be read, or when the pair ran into the time or memory
+        limit of a worker (rule ``timeout``, ``memory``, ``crash``).
+
+    Raises:
+        GradingError: the prediction is not text, or the workers cannot start.
+    """
+    if explain:
+        return _explained(prediction, gold)
+    return grade_answers([prediction], [gold])[0]
 
 
-WORDED = {"empty set": ("seq", "{}"), "no solution": ("seq", "{}"), "all real numbers": parse(r"\mathbb{R}"),
-  "infinity": ("const", "inf"), "negative infinity": ("neg", ("const", "inf"))}
+def grade_answers(
+    predictions: Sequence[str], golds: Sequence[Any], *, workers: int | None = None
+) -> list[Verdict]:
+    """`grade_answer` for many pairs, in order; only pairs that the cheap road cannot decide go to the pool.
+
+    Args:
+        predictions: texts.
+        golds: one gold a prediction.
+        workers: size of the pool, should it be needed.
+
+    Raises:
+        GradingError: as `grade_answer`, and when the lengths differ.
+    """
+    if len(predictions) != len(golds):
+        raise GradingError(
+            f"{len(predictions)} predictions but {len(golds)} golds: give one gold a prediction."
+        )
+    verdicts: list[Verdict] = []
+    left: dict[tuple[str, str], list[int]] = {}
+    for index, (prediction, gold) in enumerate(zip(predictions, golds, strict=True)):
+        if not isinstance(prediction, str):
+            raise GradingError(f"a prediction is {type(prediction).__name__}, not text.")
+        verdict = _cheap(prediction, gold)
+        if verdict.rule == NEEDS_WORKER:
+            left.setdefault((prediction, str(gold)), []).append(index)
+        verdicts.append(verdict)
+    if left:
+        from trlmath.grading.pool import judge
+
+        start = time.perf_counter()
+        judged = judge(list(left), workers)
+        seconds = (time.perf_counter() - start) / len(left)
+        for (pair, places), (equal, rule, reason) in zip(left.items(), judged, strict=True):
+            known = verdicts[places[0]]
+            verdict = Verdict(equal, rule, known.prediction, known.gold, known.seconds + seconds, reason)
+            if equal is not None and len(pair[0]) + len(pair[1]) <= CACHED_LENGTH:
+                _remember(pair, verdict)
+            for place in places:
+                verdicts[place] = verdict
+    return verdicts
 
 
-def _tight(text: str) -> str:
-    return re.sub(r"\s+", "", text)
+def _cheap(prediction: str, gold: Any) -> Verdict:
+    """The cheap road, through the cache where the texts are short."""
+    if gold is None or not isinstance(gold, (str, int, float)) or isinstance(gold, bool):
+        return Verdict(
+            None, "unreadable_gold", prediction, "", 0.0, f"a gold of type {type(gold).__name__} is no answer"
+        )
+    text = str(gold)
+    if len(prediction) + len(text) > CACHED_LENGTH:
+        return _walk(prediction, text)
+    return _HEAVY.get((prediction, text)) or _cached(prediction, text)
 
 
-def decide(prediction: str, gold: str, prose: bool = True):
-    g = gold if len(gold) > MAX_LENGTH else clean(gold)
-    gb = boxes(markup(gold))
-    if len(gb) == 1:
-        g = clean(gb[0].text)
-    if not g:
-        return None, "unreadable_gold", prediction, g
-    if len(prediction) > MAX_LENGTH:
-        if prediction.strip() == gold.strip():
-            return True, "exact_text", prediction, g
-        prediction = prediction.strip()
-        if len(prediction) > MAX_LENGTH:
-            prediction = prediction[-2000:]
-    found = boxes(markup(prediction))
-    p = clean(prediction)
-    if found:
-        texts = {clean(b.text) for b in found}
-        if len(texts) == 1:
-            p = texts.pop()
-        elif len(found) > 1:
-            from trlmath.grading.prose import listing
-            p = listing(prediction, found)
-    if not p:
-        return False, "unparseable_answer", p, g
-    if p == g or _tight(p) == _tight(g):
-        return True, "exact_text", p, g
-    if is_text(g):
-        if plain_text(p) == plain_text(g):
-            return True, "text", p, g
-        from trlmath.grading.prose import ends_with_text
-        if ends_with_text(prediction, plain_text(g)):
-            return True, "text_in_sentence", p, g
-    letter = choice_letter(g)
-    if letter and stated_choice(p) == letter:
-        return True, "choice", p, g
-    pn, gn = parse(p), parse(g)
-    if pn is None:
-        pn = WORDED.get(plain_text(p))
-    if gn is None:
-        gn = WORDED.get(plain_text(g))
-    n = number_words(p)
-    if n is not None and pn is None:
-        pn = parse(str(n))
-    if gn is None and g and (alt := number_words(g)) is not None:
-        gn = parse(str(alt))
-    if pn is not None and gn is not None:
-        eq, rule = agree(pn, gn)
-        if eq is False and prose and "\n" in prediction.strip() and "\\begin" not in prediction:
-            *before, lastline = [l for l in prediction.strip().splitlines() if l.strip()]
-            if before and all("=" in l for l in before[:1]):
-                eq2, rule2, p2, g2 = decide(lastline, gold, False)
-                if eq2: return eq2, "last_line:" + rule2, p2, g2
-        if eq is not None:
-            return eq, rule, p, g
-        return False, "undecided:" + rule, p, g
-    if prose and gn is not None and re.search(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+", "", prediction)):
-        from trlmath.grading.prose import statement
-        s = statement(prediction)
-        if s is not None:
-            eq, rule, p2, g2 = decide(s, gold, False)
-            return eq, "prose:" + rule, p2, g2
-    return False, "different_text", p, g
-
-
-def grade_answer(prediction: str, gold: object) -> Verdict:
-    """Compare the text of an answer with the gold answer."""
+def _walk(prediction: str, gold: str) -> Verdict:
     start = time.perf_counter()
-    if gold is None or not str(gold).strip():
-        return Verdict(None, "unreadable_gold", str(prediction), "", 0.0, "the gold answer is empty or missing")
-    eq, rule, p, g = decide(str(prediction), str(gold))
-    return Verdict(eq, rule, p, g, time.perf_counter() - start)
+    pair = Pair(prediction, gold)
+    ruling = decide(pair)
+    return _verdict(pair, ruling, time.perf_counter() - start, ())
 
 
-def grade_answers(predictions: Sequence[str], golds: Sequence[object], *, workers: int | None = None) -> list[Verdict]:
-    return [grade_answer(p, g) for p, g in zip(predictions, golds, strict=True)]
+_cached = lru_cache(maxsize=16_384)(_walk)
+_HEAVY: dict[tuple[str, str], Verdict] = {}
+_HEAVY_SIZE = 4_096
+
+
+def _remember(pair: tuple[str, str], verdict: Verdict) -> None:
+    if len(_HEAVY) >= _HEAVY_SIZE:
+        _HEAVY.pop(next(iter(_HEAVY)), None)
+    _HEAVY[pair] = verdict
+
+
+def _verdict(pair: Pair, ruling: Ruling, seconds: float, steps: tuple[Step, ...]) -> Verdict:
+    return Verdict(ruling.equal, ruling.rule, pair.p[:2000], pair.g[:2000], seconds, ruling.reason, steps)
+
+
+def _explained(prediction: str, gold: Any) -> Verdict:
+    if gold is None or not isinstance(gold, (str, int, float)):
+        return _cheap(prediction, gold)
+    start = time.perf_counter()
+    pair = Pair(prediction, str(gold))
+    ruling = decide(pair, explain=True)
+    steps = list(pair.steps)
+    if ruling.rule == NEEDS_WORKER:
+        from trlmath.grading.pool import judge
+
+        began = time.perf_counter()
+        ruling = Ruling(*judge([(prediction, str(gold))])[0])
+        outcome = {True: "equal", False: "different", None: "undecided"}[ruling.equal]
+        steps.append(Step("worker", outcome, time.perf_counter() - began))
+    return _verdict(pair, ruling, time.perf_counter() - start, tuple(steps))

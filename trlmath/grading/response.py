@@ -67,7 +67,9 @@ def grade_responses(
     found: list[Found] = []
     for response, finish in zip(responses, finishes, strict=True):
         if not isinstance(response, str):
-            raise GradingError(f"a response is {type(response).__name__}, not text: pass the completion's text.")
+            raise GradingError(
+                f"a response is {type(response).__name__}, not text: pass the completion's text."
+            )
         found.append(finder(response, finish))
     alternatives = [_alternatives(gold) for gold in golds]
     pairs = [
@@ -86,7 +88,9 @@ def grade_responses(
 
 def _finder(style: str, mode: str) -> Any:
     if style not in STYLES:
-        raise GradingError(f"no grading style {style!r}; there are {', '.join(STYLES)}.{nearest(style, STYLES)}")
+        raise GradingError(
+            f"no grading style {style!r}; there are {', '.join(STYLES)}.{nearest(style, STYLES)}"
+        )
     if mode not in MODES:
         raise GradingError(f"no grading mode {mode!r}; there are {', '.join(MODES)}.{nearest(mode, MODES)}")
     if mode == "reference":
@@ -141,7 +145,5 @@ def _decide(found: Found, golds: tuple[str, ...], table: dict[tuple[str, str], V
 def _category(found: Found, verdict: Verdict | None, right: float) -> str:
     if right:
         return "both" if found.format else "answer_only"
-    if found.format and verdict is not None and found.fault == "format_only":
-        if verdict.rule in ("unparseable_answer", "several_answers"):
-            return verdict.rule
-    return found.fault
+    readable = verdict is None or verdict.rule not in ("unparseable_answer", "several_answers")
+    return found.fault if readable or found.fault != "format_only" or verdict is None else verdict.rule

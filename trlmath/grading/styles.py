@@ -120,7 +120,9 @@ def r1_zero_reference(text: str, finish: str | None) -> Found:
     after the last ``<answer>`` with each ``</answer>`` cut out, its last box when it has one.
     """
     if "</think> <answer>" not in text or "</answer>" not in text:
-        return Found(False, (), _r1_zero_fault(text, finish)[0] or "no_answer_tag", "not the reference's format")
+        return Found(
+            False, (), _r1_zero_fault(text, finish)[0] or "no_answer_tag", "not the reference's format"
+        )
     start = text.rfind("<answer>") + len("<answer>")
     answer = text[start:].replace("</answer>", "")
     if "\\boxed" in answer:

@@ -1,0 +1,237 @@
+"""The one final answer that a sentence states, or nothing when it states none or more than one.
+
+The gold is never looked at here: what a sentence states does not depend on what would be right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trlmath.grading.clean import clean, markup, undollar
+from trlmath.grading.parser import parse
+from trlmath.grading.spans import Span
+from trlmath.grading.syntax import FUNCTIONS, UNITS, WORDS, Node
+from trlmath.grading.words import NUMBER_WORDS, number_words
+
+MAX_PROSE = 4000
+"""Only the end of a longer text is searched (characters)."""
+
+_ANSWER = re.compile(r"\banswer\b[^.:=\n\d]{0,60}?(?:\bis\b|:|=)\s*:?", re.IGNORECASE)
+_SENTENCE = re.compile(
+    r"(?<=[.!?])(?<!\b[A-Za-z]\.)(?<!\b(?:Mr|Ms|Dr|St)\.)(?<!\bMrs\.)\s+(?=\S)|\n+|;\s+|(?<=[.!?$*])\s*#"
+)
+_CLAUSE = re.compile(
+    r",\s+(?=(?!and\s+[\d$\\(]|or\s+[\d$\\(])[A-Za-z∴][A-Za-z'’]+[\s,])|,?\s+(?:so|thus|therefore|hence|∴)(?=\s)|=>|⇒|∴"
+)
+_VERB = re.compile(
+    r"\b(?:is|are|was|were|be|equals?|equal to|gives?|gets?|got|yields?|becomes?|obtains?|finds?|totals?"
+    r"|totall?ing|total of|makes?|has|have|had|contains?|costs?|needs?|earns?|spends?|takes?"
+    r"|comes? out to be)\b:?|:(?!\d)|<-",
+    re.IGNORECASE,
+)
+_DENIAL = re.compile(
+    r"\b(?:not|never|cannot|neither|either)\s+(?:[a-z]+\s+){0,3}[^A-Za-z]{0,3}[\d\\]|n't\s+(?:[a-z]+\s+){0,3}[^A-Za-z]{0,3}[\d\\]"
+    r"|\b(?:wrong|incorrect)\b|\?",
+    re.IGNORECASE,
+)
+_VAGUE = re.compile(
+    r"\b(?:at least|at most|(?:more|less|fewer|greater|larger|smaller) than|up to|between|half of|third of|"
+    r"quarter of|divided by|multiplied by|minus|plus|over|negative)\s+(?=\\?\$?\s?[-\d\\.])"
+    r"|(?<=\d)\s+(?:squared|cubed|dozen|hundred|thousand|million|billion|trillion|factorial)\b",
+    re.IGNORECASE,
+)
+_OTHER = re.compile(r"\d|\\(?:frac|sqrt|pi)|\b(?:or|instead)\b(?!\s+(?:more|less|so|fewer|greater)\b)")
+_ASIDE = re.compile(
+    r"\b(?:because|if|since|when|which|that|where|who|than|after|before|for|in|as|on|per|each|every|of|from|by|at|over|"
+    r"within|with|to|until|during|about|while|compared)\b(?!\s+\d+\s*(?:\.|$))(?:(?!\b(?:and|or)\s+\\?\$?\d)[^;=])*"
+)
+_BECAUSE = re.compile(
+    r"^[\s,]*(?:which|where|who|as|since|because|assuming|if|when|while|given|and not|not)\b", re.IGNORECASE
+)
+_IMPERATIVE = re.compile(
+    r"\s*(?:set|let|find|simplify|solve|calculate|multiply|divide|add|subtract|consider|compute|use|write|convert|"
+    r"evaluate|note|recall|given|suppose|assume|if|when|substitute|apply|we have equation)\b",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(
+    r"(?<![A-Za-z_\d.,/^-])(-?\s?(?:\\?\$\s?)?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s?/\s?\d+)?|-?\.\d+)"
+    r"(\s?\\?%)?(?![\d/]|\.\d)"
+)
+_ORDINAL = re.compile(
+    r"^(?:st|nd|rd|th)\b|^\s?(?:am|pm|a\.m\.|p\.m\.|o'clock)(?![a-z])|^-?(?:digit|sided|way|pack)\b", re.I
+)
+_MATH = re.compile(
+    r"\$\$(.+?)\$\$|(?<!\\)\$(?!\s*\d[\d.,]*\s+[a-z])([^$]+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL
+)
+_COUNTED = re.compile(
+    r"((?:-|\\?\$)?\s?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)(?:\s+|(?=[A-Z]))(?!x\b|e\b|i\b|and\b|or\b)([A-Za-z][A-Za-z'&-]+)"
+)
+_LEAD = re.compile(
+    r"^(?:\s*(?:about|around|approximately|roughly|exactly|only|just|still|now|equal to|a total of|the|"
+    r"simply|always|therefore|thus|so|also|then|that|to|be)\b[\s:]*)+",
+    re.IGNORECASE,
+)
+
+
+def statement(text: str) -> str | None:
+    """The mathematics (or number) that the text states as its final answer, or None."""
+    text = re.sub(r"</?(?:span|math|p|b|i|strong|em)>|```\w*", " ", text[-MAX_PROSE:]).replace("**", " ")
+    text = re.sub(r"<<[^<>]*>>", "", text)
+    marked = list(_ANSWER.finditer(text))
+    if marked:
+        rest = text[marked[-1].end() :]
+        first = next((s for s in _sentences(rest) if _informative(s)), "")
+        found = _quantity(first) or _from_sentence(first)
+        if found is not None:
+            return found
+    for sentence in reversed(list(_sentences(text))):
+        if _informative(sentence):
+            return _from_sentence(sentence)
+    return None
+
+
+def _sentences(text: str) -> Iterator[str]:
+    for piece in _SENTENCE.split(text):
+        if piece.strip():
+            yield piece.strip()
+
+
+def _informative(sentence: str) -> bool:
+    return (
+        bool(re.search(r"\d|\\(?:frac|sqrt|pi|infty)|[=√π∞½¼¾]|\$[^$]+\$", sentence))
+        or _words(sentence) is not None
+    )
+
+
+def _words(sentence: str) -> str | None:
+    """The only number word of a sentence."""
+    found = [
+        w for w in re.findall(r"[a-z-]+", sentence.lower()) if number_words(w) is not None and w != "one"
+    ]
+    return found[0] if len(set(found)) == 1 else None
+
+
+def _from_sentence(sentence: str) -> str | None:
+    clauses = [c for c in _CLAUSE.split(sentence) if c and c.strip()]
+    informative = [c for c in clauses if re.search(r"\d|\\(?:frac|sqrt|pi|infty)|[√π∞½¼¾]", c)]
+    while len(informative) > 1 and _BECAUSE.match(informative[-1]) and "=" not in informative[-1]:
+        informative.pop()  # a reason or a remark behind the statement
+    clause = informative[-1] if informative else sentence
+    if _DENIAL.search(clause):
+        return None
+    equals = _after_last_equals(clause)
+    if equals is not None:
+        return _quantity(equals)
+    verbs = [m for m in _VERB.finditer(clause) if not _in_math(clause, m.start())]
+    if verbs:
+        found = _quantity(clause[verbs[-1].end() :])
+        if found is not None:
+            return found
+    if _IMPERATIVE.match(sentence) or _VAGUE.search(clause):
+        return None
+    return _only_number(clause)
+
+
+def _in_math(text: str, at: int) -> bool:
+    return any(m.start() < at < m.end() for m in _MATH.finditer(text))
+
+
+def _after_last_equals(clause: str) -> str | None:
+    matches = list(re.finditer(r"(?<![<>!:\\])=(?!>)", clause))
+    return clause[matches[-1].end() :] if matches else None
+
+
+def _quantity(text: str) -> str | None:
+    """The value at the start of `text`, when nothing behind it states another one."""
+    text = _LEAD.sub("", text.strip()).strip()
+    text = text.strip("*_ \t")
+    if not text or _VAGUE.search(text) or _DENIAL.search(text):
+        return None
+    counted = _COUNTED.match(text)
+    if counted:
+        word = counted[2].lower()
+        if (
+            word not in WORDS
+            and word not in FUNCTIONS
+            and not _OTHER.search(_harmless(text[counted.end() :]))
+        ):
+            unit = f" {counted[2]}" if word in UNITS else ""
+            return clean(counted[1] + unit)
+    span = _MATH.match(text)
+    if span:
+        rest = text[span.end() :]
+        inside = next(group for group in span.groups() if group is not None)
+        if not _OTHER.search(_harmless(rest)) and _value(clean(inside)):
+            percent = re.match(r"\s*(?:%|percent\b|\\%)", rest)
+            return inside + ("%" if percent else "")
+    whole = clean(text)
+    if _value(whole):
+        return whole
+    words = text.split()
+    for end in range(min(len(words), 14), 0, -1):
+        piece = clean(" ".join(words[:end]))
+        if _value(piece):
+            rest = " ".join(words[end:])
+            return None if _OTHER.search(_harmless(rest)) else piece
+    named = re.match(r"([a-z]+(?:-[a-z]+)?)\b", text, re.IGNORECASE)
+    if named and number_words(named[1]) is not None and not _OTHER.search(text[named.end() :]):
+        return str(number_words(named[1]))
+    return None
+
+
+def _harmless(rest: str) -> str:
+    """What follows a value, without the numbers of a circumstance (``in 3 days``, ``by 5 pm``)."""
+    rest = re.sub(r"\((?!\s*or\b)[^()]*\)", " ", rest) if not re.search(r"\)\s*[-+*/=]", rest) else rest
+    rest = re.sub(
+        r"\b\d+(?:st|nd|rd|th)\b|\b\d{1,2}(?::\d\d)?\s?(?:am|pm|a\.m\.|p\.m\.)|\b\d+-[a-z]+", " ", rest
+    )
+    return _ASIDE.sub(" ", rest)
+
+
+def _value(text: str) -> bool:
+    node = parse(text)
+    return node is not None and not _is_loose(node)
+
+
+def _is_loose(node: Node) -> bool:
+    """A lone symbol or text is no value that a sentence states by the way."""
+    return node[0] == "text" or (node[0] == "sym" and len(node[1]) > 1 and ":" in node[1])
+
+
+def _only_number(clause: str) -> str | None:
+    """The single number of a clause (repeats of one value count once)."""
+    maths = [next(g for g in m.groups() if g is not None) for m in _MATH.finditer(clause)]
+    if len(maths) == 1 and _value(clean(maths[0])) and not re.search(r"\d", clause.replace(maths[0], "")):
+        return maths[0]
+    plain = undollar(markup(clause)).replace("\\$", "$")
+    found: list[str] = []
+    for match in _NUMBER.finditer(plain):
+        after = plain[match.end() :]
+        if _ORDINAL.match(after):
+            continue
+        following = re.match(r"\s*([a-z]+)", after, re.IGNORECASE)
+        if following and following[1].lower() in NUMBER_WORDS:
+            return None
+        found.append(clean((match[1] + (match[2] or "")).replace("$", "")))
+    if found:
+        return found[0] if len(set(found)) == 1 else None
+    return str(number_words(word)) if (word := _words(clause)) is not None else None
+
+
+def ends_with_text(prediction: str, gold: str) -> bool:
+    """Does the last sentence end in stating the words `gold` (``This represents an ellipse.``)?"""
+    sentences = list(_sentences(prediction))
+    last = undollar(markup(sentences[-1])) if sentences else ""
+    last = re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", last).lower().rstrip(" .!*")
+    if re.search(r"\bnot\b|n't\b|\bor\b|\bneither\b|\?", last) and " " in last.strip():
+        return bool(re.search(r"\bor\b|\bneither\b|\bnot\b", gold)) and last.endswith(gold)
+    stated = re.search(
+        r"\b(?:is|are|was|were|be|represents?|describes?|forms?|called|answer:)\s+(?:an? |the )?(.+)$", last
+    )
+    return bool(stated) and stated is not None and stated[1].strip() == gold
+
+
+def listing(text: str, found: list[Span]) -> str:
+    """Several different boxes read as the list of their contents."""
+    return ", ".join(clean(box.text) for box in found)

@@ -1,0 +1,385 @@
+"""Do two parsed answers denote one object? Values, lists, tuples, sets, matrices, equations, inequalities.
+
+An answer may be read in more than one way (``x = 5`` is an equation and states the value 5); two answers
+agree when some reading of one agrees with a reading of the same kind of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from trlmath.grading.numeric import variables
+from trlmath.grading.realsets import NotASet, real_set, same_set
+from trlmath.grading.syntax import Node
+from trlmath.grading.units import conflict
+from trlmath.grading.values import exact, proportional, same
+
+MAX_ITEMS = 60
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to read an answer: its kind, and the rule's name when two readings of the kind agree."""
+
+    kind: str
+    node: Node
+    unit: str = ""
+
+
+RULE = {
+    "value": "value", "matrix": "matrix", "tuple": "tuple", "many": "list", "set": "real_set",
+    "equation": "equation", "inequality": "inequality", "ratio": "ratio", "text": "text",
+}  # fmt: skip
+
+
+def agree(left: Node, right: Node, lenient: bool = True) -> tuple[bool | None, str]:
+    """(equal, rule) of a predicted and a gold expression.
+
+    `lenient` allows the prediction to name what it computed (``m + n = 25`` for 25).
+    None when no reading could be decided within the limits.
+    """
+    if left == right:
+        return True, "same_form"
+    undecided = False
+    last = "structure"
+    golds = list(readings(right, False))
+    for mine in readings(left, lenient):
+        for gold in golds:
+            if mine.kind != gold.kind:
+                continue
+            outcome = _MATCH[mine.kind](mine, gold)
+            if outcome:
+                return True, RULE[mine.kind]
+            last = RULE[mine.kind]
+            undecided = undecided or outcome is None
+    return (None if undecided else False), last
+
+
+# -- readings ---------------------------------------------------------------
+
+
+def readings(node: Node, lenient: bool) -> Iterator[Reading]:
+    """All ways to read `node`, the most literal first."""
+    kind = node[0]
+    if kind == "rel":
+        yield from _relation_readings(node, lenient)
+    elif kind == "matrix":
+        yield Reading("matrix", node)
+    elif kind == "text":
+        yield Reading("text", node)
+    elif kind == "ratio":
+        yield Reading("ratio", node)
+        if len(node) == 3:
+            yield Reading("value", ("div", node[1], node[2]))
+    elif kind in ("cup", "cap", "minus", "such"):
+        yield Reading("set", node)
+    elif kind == "or" or (kind == "seq" and node[1] in ("", "{}")):
+        yield from _list_readings(node, lenient)
+    elif kind == "seq":
+        yield Reading("tuple", node)
+        if len(node) == 4:
+            yield Reading("set", node)
+    else:
+        yield from _value_readings(node)
+
+
+def _value_readings(node: Node) -> Iterator[Reading]:
+    signs = expand(node)
+    if len(signs) > 1:
+        yield Reading("many", ("seq", "", *signs))
+        return
+    yield value_reading(node)
+
+
+def value_reading(node: Node) -> Reading:
+    """A scalar with its unit split off."""
+    unit = ""
+    while node[0] in ("unit", "deg", "pct"):
+        if node[0] == "unit":
+            unit, node = node[2], node[1]
+        else:
+            unit, node = node[0], node[1]
+    if node[0] == "neg" and node[1][0] in ("unit", "deg", "pct"):
+        inner = value_reading(node[1])
+        return Reading("value", ("neg", inner.node), inner.unit)
+    return Reading("value", node, unit)
+
+
+def expand(node: Node) -> list[Node]:
+    """Both signs of a ± written out (all signs of one expression move together)."""
+    if not _has_sign(node):
+        return [node]
+    return [_with_sign(node, True), _with_sign(node, False)]
+
+
+def _has_sign(node: Node) -> bool:
+    return node[0] in ("pm", "mp") or any(
+        isinstance(part, tuple) and part and _has_sign(part) for part in node
+    )
+
+
+def _with_sign(node: Node, plus: bool) -> Node:
+    parts = tuple(_with_sign(part, plus) if isinstance(part, tuple) and part else part for part in node)
+    if parts[0] in ("pm", "mp"):
+        negative = (parts[0] == "pm") != plus
+        return ("add", parts[1], ("neg", parts[2]) if negative else parts[2])
+    return parts
+
+
+def _worked(item: Node) -> bool:
+    """Is it a line of arithmetic, ``80 - 20 = 60``, rather than a labelled answer?"""
+    return (
+        item[0] == "rel"
+        and set(item[2]) == {"="}
+        and item[1][0][0] in ("add", "mul", "div")
+        and not variables(item)
+    )
+
+
+def _list_readings(node: Node, lenient: bool = False) -> Iterator[Reading]:
+    items = node[1:] if node[0] == "or" else node[2:]
+    braces = node[0] == "seq" and node[1] == "{}"
+    labels = [_label(item) for item in items]
+    plain: tuple[Node, ...] = items
+    if items and not braces and labels[0] is not None:
+        if all(label is not None for label in labels):
+            names = [label[0] for label in labels if label]
+            values = tuple(label[1] for label in labels if label)
+            bases = {name.split("_")[0] for name in names}
+            if len(bases) == 1:
+                plain = values
+            elif len(set(names)) == len(names):
+                ordered = [v for _, v in sorted(zip(names, values, strict=True), key=lambda pair: pair[0])]
+                yield Reading("tuple", ("seq", "()", *ordered))
+        elif all(
+            label is None and item[0] != "rel" for label, item in zip(labels[1:], items[1:], strict=True)
+        ):
+            plain = (labels[0][1], *items[1:])
+    if len(items) == 1 and braces and items[0][0] == "seq" and items[0][1] == "{}":
+        yield from _list_readings(items[0])
+        return
+    if lenient and len(items) > 1 and all(_worked(item) for item in items):
+        yield from readings(items[-1], lenient)
+        return
+    yield Reading("many", ("seq", "{}" if braces else "", *plain))
+    if plain is not items:
+        yield Reading("many", ("seq", "", *items))
+    if all(item[0] == "rel" for item in items) or braces:
+        yield Reading("set", node)
+
+
+def _label(item: Node) -> tuple[str, Node] | None:
+    """(name, value) of ``x = 5`` and ``(x, y) = (1, 2)``."""
+    if item[0] != "rel" or item[2] != ("=",) or not named(item[1][0]):
+        return None
+    return ",".join(sorted(variables(item[1][0]))), item[1][1]
+
+
+def named(node: Node) -> bool:
+    """Is it a name for a quantity: x, AB, |AB|, f(2), (p, q), NO/BO, angle A, S_1 : S_2?"""
+    kind = node[0]
+    if kind in ("sym", "app", "text"):
+        return True
+    if kind == "const":
+        return node[1] in ("e", "i")
+    if kind in ("mul", "div", "ratio"):
+        return all(named(part) or part[0] == "seq" for part in node[1:]) and bool(variables(node))
+    if kind == "fn":
+        return node[1] in ("abs", "arg", "det") and all(named(part) for part in node[2:])
+    if kind == "seq":
+        return len(node) > 2 and all(part[0] in ("sym", "const") for part in node[2:])
+    return False
+
+
+def _sum_of_names(node: Node) -> bool:
+    parts = node[1:] if node[0] == "add" else (node,)
+    return all(named(part[1] if part[0] == "neg" else part) for part in parts)
+
+
+def _relation_readings(node: Node, lenient: bool) -> Iterator[Reading]:
+    parts, signs = node[1], node[2]
+    if "~" in signs:  # exact ≈ rounded: the exact side counts
+        at = signs.index("~")
+        head: Node = ("rel", parts[: at + 1], signs[:at]) if at else parts[0]
+        yield from readings(parts[1] if at == 0 and named(parts[0]) and len(parts) == 2 else head, lenient)
+        return
+    if "to" in signs:  # a derivation: its last line counts
+        at = len(signs) - signs[::-1].index("to")
+        tail: Node = ("rel", parts[at:], signs[at:]) if at < len(signs) else parts[-1]
+        yield from readings(tail, lenient)
+        return
+    if all(sign == "=" for sign in signs):
+        if len(parts) == 2:
+            yield Reading("equation", ("add", parts[0], ("neg", parts[1])))
+        stated = _stated(parts, lenient)
+        if stated is not None:
+            yield from readings(stated, lenient)
+        return
+    if signs[0] == "=" and signs[1:] and all(sign != "=" for sign in signs[1:]):
+        return
+    yield Reading("set", node)
+    yield Reading("inequality", node)
+    if signs == ("in",):
+        yield from readings(parts[1], lenient)
+
+
+def _stated(parts: tuple[Node, ...], lenient: bool) -> Node | None:
+    """The value that a chain of equations arrives at; None when it contradicts itself or states none."""
+    first, last = parts[0], parts[-1]
+    constants = [
+        part for part in parts if not variables(part) and part[0] not in ("seq", "matrix", "text", "ratio")
+    ]
+    for a, b in zip(constants, constants[1:], strict=False):
+        if not _consistent(a, b):
+            return None
+    if named(first) or len(parts) > 2:
+        return last
+    if named(last) and first[0] != "seq":
+        return first
+    if not variables(first):
+        return None if variables(last) else last
+    if lenient and _sum_of_names(first) and not variables(last):
+        return last
+    return None
+
+
+def _consistent(a: Node, b: Node) -> bool:
+    """Equal as numbers, whatever the units (a percent may be its fraction)."""
+    one, two = value_reading(a), value_reading(b)
+    if one.unit == "pct" or two.unit == "pct":
+        return True
+    if _has_sign(a) or _has_sign(b):
+        return True
+    return same(one.node, two.node) is not False
+
+
+# -- agreement of two readings of a kind ------------------------------------
+
+
+def _values(left: Reading, right: Reading) -> bool | None:
+    bases = [reading.node[2] for reading in (left, right) if reading.node[0] == "base"]
+    if len(set(bases)) == 2 or (len(bases) == 1 and bases[0] != 10):
+        return False  # a number written in another base is another answer
+    if left.unit == right.unit == "pct":
+        return same(left.node, right.node)
+    if "pct" in (left.unit, right.unit):
+        plain, percent = (right, left) if left.unit == "pct" else (left, right)
+        if plain.unit and conflict(plain.unit, "pct"):
+            return False
+        hundredth: Node = ("div", percent.node, ("num", Fraction(100)))
+        return same(plain.node, percent.node) or same(plain.node, hundredth)
+    if conflict(left.unit, right.unit):
+        return False
+    return same(left.node, right.node)
+
+
+def _pairwise(left: tuple[Node, ...], right: tuple[Node, ...]) -> bool | None:
+    if len(left) != len(right):
+        return False
+    outcomes = [agree(a, b, False)[0] for a, b in zip(left, right, strict=True)]
+    return False if False in outcomes else None if None in outcomes else True
+
+
+def _tuples(left: Reading, right: Reading) -> bool | None:
+    return left.node[1] == right.node[1] and _pairwise(left.node[2:], right.node[2:])
+
+
+def _matrices(left: Reading, right: Reading) -> bool | None:
+    one, two = left.node[1], right.node[1]
+    if len(one) != len(two) or len(one[0]) != len(two[0]):
+        return False
+    return _pairwise(tuple(e for row in one for e in row), tuple(e for row in two for e in row))
+
+
+def _many(left: Reading, right: Reading) -> bool | None:
+    one = [item for part in left.node[2:] for item in expand(part)]
+    two = [item for part in right.node[2:] for item in expand(part)]
+    if len(one) > MAX_ITEMS or len(two) > MAX_ITEMS:
+        return None
+    if "{}" in (left.node[1], right.node[1]):
+        one, two = _distinct(one), _distinct(two)
+    if len(one) != len(two):
+        return False
+    undecided = False
+    for item in one:
+        for index, other in enumerate(two):
+            outcome = agree(item, other, False)[0]
+            undecided = undecided or outcome is None
+            if outcome:
+                del two[index]
+                break
+        else:
+            return None if undecided else False
+    return True
+
+
+def _distinct(items: list[Node]) -> list[Node]:
+    kept: list[Node] = []
+    for item in items:
+        if not any(agree(item, other, False)[0] for other in kept):
+            kept.append(item)
+    return kept
+
+
+def _sets(left: Reading, right: Reading) -> bool | None:
+    try:
+        return same_set(real_set(left.node), real_set(right.node))
+    except NotASet:
+        pass
+    if left.node[0] == right.node[0] and left.node[0] in ("cup", "cap", "minus"):
+        return _pairwise(left.node[1:], right.node[1:])
+    return False
+
+
+def _equations(left: Reading, right: Reading) -> bool | None:
+    if variables(left.node) != variables(right.node):
+        return False
+    return proportional(left.node, right.node)
+
+
+def _inequalities(left: Reading, right: Reading) -> bool | None:
+    """Chains with several variables: term by term, each a positive multiple of the other's."""
+    one, two = _rising(left.node), _rising(right.node)
+    if one is None or two is None or one[1] != two[1]:
+        return False
+    if _pairwise(one[0], two[0]):
+        return True
+    if len(one[1]) != 1:
+        return False
+    gaps = [("add", parts[0], ("neg", parts[1])) for parts in (one[0], two[0])]
+    if one[1] == ("!=",):
+        return proportional(gaps[0], gaps[1])
+    return proportional(gaps[0], gaps[1], positive=True)
+
+
+def _rising(node: Node) -> tuple[tuple[Node, ...], tuple[str, ...]] | None:
+    """The chain written with < and <= only."""
+    parts, signs = node[1], node[2]
+    if all(sign in ("<", "<=", "=", "!=") for sign in signs):
+        return parts, signs
+    if all(sign in (">", ">=", "=") for sign in signs):
+        return parts[::-1], tuple({">": "<", ">=": "<=", "=": "="}[sign] for sign in reversed(signs))
+    return None
+
+
+def _ratios(left: Reading, right: Reading) -> bool | None:
+    one, two = left.node[1:], right.node[1:]
+    if len(one) != len(two):
+        return False
+    outcomes = [same(("mul", a, two[0]), ("mul", b, one[0])) for a, b in zip(one[1:], two[1:], strict=True)]
+    if any(exact(part) == 0 for part in (*one, *two)):
+        return _pairwise(one, two)
+    return False if False in outcomes else None if None in outcomes else True
+
+
+def _texts(left: Reading, right: Reading) -> bool | None:
+    return " ".join(left.node[1].lower().split()) == " ".join(right.node[1].lower().split())
+
+
+_MATCH = {
+    "value": _values, "matrix": _matrices, "tuple": _tuples, "many": _many, "set": _sets,
+    "equation": _equations,
+    "inequality": _inequalities, "ratio": _ratios, "text": _texts,
+}  # fmt: skip
