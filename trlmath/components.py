@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from trlmath.errors import PluginError, RecipeError, TrlmathError, nearest
 from trlmath.options import Option, read_options, validate_options
-from trlmath.targets import Origin, import_target, is_path, locate
+from trlmath.targets import Origin, import_target, is_code, is_path, locate
 
 Kind = Literal["reward", "advantage", "filter", "prompt", "dataset"]
 KINDS: tuple[Kind, ...] = ("reward", "advantage", "filter", "prompt", "dataset")
@@ -81,11 +81,10 @@ class Component:
 
     @property
     def doc(self) -> str:
-        """The docstring; of a lazy component, what it will import."""
-        if self.lazy:
-            return f"Imported from {self.target} when used."
-        own = self.target if inspect.isclass(self.target) or inspect.isroutine(self.target) else None
-        return inspect.getdoc(own) or getattr(self.target, "doc", "") or ""
+        """The docstring of a class or function, the attribute ``doc`` of an object; imports a lazy target."""
+        if is_code(self.loaded):
+            return inspect.getdoc(self.loaded) or ""
+        return str(getattr(self.loaded, "doc", ""))
 
     @property
     def options(self) -> dict[str, Option]:

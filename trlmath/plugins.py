@@ -17,7 +17,7 @@ from trlmath import __version__, hookspecs
 from trlmath.components import PLURAL, Component, Kind, Registry
 from trlmath.errors import PluginError, nearest
 from trlmath.hookspecs import PROJECT
-from trlmath.targets import Origin, place_of
+from trlmath.targets import Origin, is_code, place_of
 
 BUILTIN = "trlmath.builtin"
 VARIABLE = "TRLMATH_PLUGINS"
@@ -175,17 +175,21 @@ def _collect(found: Plugins, plugin: Plugin, module: Any, added: list[Component]
         hook = getattr(found.manager.hook, f"register_{PLURAL[kind]}")
         for implementation in hook.get_hookimpls():
             if implementation.plugin is module:
-                offers = {"register": _registrar(found, plugin, kind, added)}
+                offers = {"register": _registrar(found, plugin, kind, added, implementation.function)}
                 implementation.function(**{name: offers[name] for name in implementation.argnames})
 
 
-def _registrar(found: Plugins, plugin: Plugin, kind: Kind, added: list[Component]) -> Callable[..., None]:
+def _registrar(
+    found: Plugins, plugin: Plugin, kind: Kind, added: list[Component], hook: Callable[..., Any]
+) -> Callable[..., None]:
     def register(name: str, target: Any, *, completions: Literal["text", "chat"] = "text") -> None:
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
             raise PluginError(f"{name!r} cannot be a {kind}'s name: use letters, digits, '_', '-' and '.'.")
         if isinstance(target, str) and ":" not in target:
             raise PluginError(f"{kind} {name!r}: the target {target!r} is not of the form module:attr.")
-        origin = Origin(plugin.distribution, plugin.version, place_of(target))
+        # A ready object has no line of its own: the hook that offers it is the place to look.
+        place = place_of(target if is_code(target) or isinstance(target, str) else hook)
+        origin = Origin(plugin.distribution, plugin.version, place)
         component = Component(kind, name, target, origin, completions)
         mine = any(c.kind == kind and c.name == name for c in added)
         try:

@@ -90,17 +90,23 @@ def place_of(target: Any) -> str:
     """Return ``file:line`` of a target, ``module:attr`` of one not yet imported, else its module."""
     if isinstance(target, str):
         return target
-    code = inspect.unwrap(target if inspect.isclass(target) or inspect.isroutine(target) else type(target))
+    code = inspect.unwrap(target) if is_code(target) else type(target)
     try:
-        return f"{inspect.getsourcefile(code)}:{inspect.getsourcelines(code)[1]}"
+        file, line = inspect.getsourcefile(code), inspect.getsourcelines(code)[1]
     except (OSError, TypeError):
-        # Compiled, or made at run time: there is no source to point at.
-        return str(getattr(code, "__module__", code))
+        file = None
+    # Compiled, or made at run time: there is no source to point at.
+    return f"{file}:{line}" if file else str(getattr(code, "__module__", code))
+
+
+def is_code(target: Any) -> bool:
+    """True for a class or a function, which have a place in a source file; False for a ready object."""
+    return inspect.isclass(target) or inspect.isroutine(target)
 
 
 def locate(target: Any) -> Origin:
     """Return the origin of an imported target, with the distribution that its module belongs to."""
-    code = target if inspect.isclass(target) or inspect.isroutine(target) else type(target)
+    code = target if is_code(target) else type(target)
     return Origin(*_distribution_of(str(code.__module__).split(".")[0]), place_of(target))
 
 

@@ -94,6 +94,14 @@ def test_plugins_show_prints_the_formula_and_the_paper(run):
     assert run("plugins", "show", "r1_zero", "--kind", "prompt").output.count("r1_zero\n") == 1
 
 
+def test_plugins_show_of_an_object_and_of_a_lazy_target(run):
+    output = run("plugins", "show", "r1_zero", "--kind", "prompt").output
+    assert "builtin/__init__.py:" in output, "an object's place is the hook that offers it"
+    assert "arXiv:2501.12948" in output
+    assert "think_format_reward" in run("plugins", "show", "think_format_reward").output
+    assert "enclosed" in run("plugins", "show", "think_format_reward").output
+
+
 def test_plugins_list_shows_a_broken_plugin_and_goes_on(tmp_path):
     add_distribution(tmp_path, "trlmath-shout", SHOUT)
     add_distribution(tmp_path, "trlmath-bad", "import nothing_of_that_name")

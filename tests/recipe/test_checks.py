@@ -11,7 +11,6 @@ from trlmath.recipe import (
     check_components,
     check_context,
     check_enough_prompts,
-    check_lora,
     check_processes,
     check_trainer,
     parse_recipe,
@@ -97,14 +96,6 @@ def test_trainer_values_take_the_types_of_grpoconfig():
 def test_a_wrong_trainer_argument_is_named(trainer, expected):
     with pytest.raises(RecipeError, match=expected):
         check_trainer(parse_recipe({"trainer": trainer}))
-
-
-def test_lora_takes_the_fields_of_peft():
-    recipe = parse_recipe({"model": {"lora": {"r": "8", "lora_alpha": 16, "target_modules": ["q_proj"]}}})
-    check_lora(recipe)
-    assert recipe.model.lora == {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj"]}
-    with pytest.raises(RecipeError, match="model.lora.rank: is no argument of peft.LoraConfig"):
-        check_lora(parse_recipe({"model": {"lora": {"rank": 8}}}))
 
 
 def test_owned_arguments_exist_in_trl_or_once_did():

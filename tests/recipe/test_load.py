@@ -160,6 +160,7 @@ def test_a_wrong_override_is_named(write, override, expected):
         ("rollout: {updates_per_rollout: 3}", "does not divide the 128 completions"),
         ("rewards: [r1_zero, r1_zero]", "'r1_zero' is named 2 times"),
         ("rewards: [{name: r1_zero, weight: 0}]", "every weight is 0"),
+        ("evaluation: {settings: [{name: 'a b'}]}", "evaluation.settings.0.name: got 'a b'"),
         ("evaluation: {settings: []}", "evaluation.settings: is empty"),
         ("evaluation: {settings: [{name: a}, {name: a}]}", "two settings are called 'a'"),
         ("data: {eval: null}", "data.eval: is null"),

@@ -14,7 +14,13 @@ from trlmath.errors import PluginError, RecipeError
 FOLDER = Path(__file__).parent / "templates"
 PLACEHOLDER = "{question}"
 SUFFIXES = (".prompt", ".txt")
-_BUILTIN_STOPS = {"r1_zero": "</answer>", "question_only": None}
+_BUILTIN = {
+    "r1_zero": (
+        "</answer>",
+        "CS336's prompt, after DeepSeek-R1-Zero (arXiv:2501.12948): think, then answer in tags.",
+    ),
+    "question_only": (None, "The bare question."),
+}
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ def read_prompt(path: str | Path, name: str | None = None, stop: str | None = No
 
 def builtin_prompts() -> list[Prompt]:
     """Return the prompts that ship with the package: those of CS336's assignment 5."""
-    return [read_prompt(FOLDER / f"{name}.prompt", name, stop) for name, stop in _BUILTIN_STOPS.items()]
+    return [read_prompt(FOLDER / f"{name}.prompt", name, stop, doc) for name, (stop, doc) in _BUILTIN.items()]
 
 
 def load_prompt(name: str, options: Mapping[str, Any] | None = None) -> Prompt:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trlmath.recipe.checks import check_context, check_enough_prompts, check_processes
 from trlmath.recipe.load import find_recipe, load_recipe, parse_recipe
-from trlmath.recipe.run_checks import check_components, check_lora, check_trainer
+from trlmath.recipe.run_checks import check_components, check_trainer
 from trlmath.recipe.schema import Recipe, Ref, RewardEntry
 from trlmath.recipe.shipped import shipped_recipes
 
@@ -15,7 +15,6 @@ __all__ = [
     "check_components",
     "check_context",
     "check_enough_prompts",
-    "check_lora",
     "check_processes",
     "check_trainer",
     "find_recipe",

@@ -1,4 +1,4 @@
-"""Checks that import plugins, TRL or peft: run before any weight loads, and not by `load_recipe`."""
+"""Checks that import plugins or TRL: made before any weight loads, and not by `load_recipe`."""
 
 from __future__ import annotations
 
@@ -59,32 +59,11 @@ def check_trainer(recipe: Recipe) -> None:
 
     hints = typing.get_type_hints(GRPOConfig)
     allowed = [field.name for field in fields(GRPOConfig) if field.init and field.name not in OWNED]
-    recipe.trainer = _convert(recipe.trainer, hints, allowed, "trainer", "trl.GRPOConfig")
-
-
-def check_lora(recipe: Recipe) -> None:
-    """Check `recipe.model.lora` against peft's LoraConfig and convert it in place. Raises RecipeError."""
-    if recipe.model.lora is None:
-        return
-    try:
-        from peft import LoraConfig
-    except ImportError as error:
-        raise RecipeError(
-            "model.lora: needs peft, which is not installed: pip install peft, or set model.lora to null."
-        ) from error
-    hints = typing.get_type_hints(LoraConfig)
-    allowed = [field.name for field in fields(LoraConfig) if field.init]
-    recipe.model.lora = _convert(recipe.model.lora, hints, allowed, "model.lora", "peft.LoraConfig")
-
-
-def _convert(
-    given: dict[str, Any], hints: dict[str, Any], allowed: list[str], section: str, owner: str
-) -> dict[str, Any]:
     converted, errors = {}, []
-    for name, value in given.items():
-        key = f"{section}.{name}"
+    for name, value in recipe.trainer.items():
+        key = f"trainer.{name}"
         if name not in allowed:
-            errors.append(f"{key}: is no argument of {owner} that a recipe can set.{nearest(name, allowed)}")
+            errors.append(f"{key}: is no argument of TRL's GRPOConfig.{nearest(name, allowed)}")
             continue
         try:
             converted[name] = _converter(hints[name])(value)
@@ -97,7 +76,7 @@ def _convert(
             errors.append(f"{key}: got {value!r}; allowed: {', '.join(choices)}.{nearest(value, choices)}")
     if errors:
         raise RecipeError("\n".join(errors))
-    return converted
+    recipe.trainer = converted
 
 
 def _converter(hint: Any) -> Callable[[Any], Any]:

@@ -130,7 +130,7 @@ class RolloutSection(Section):
 class EvaluationSetting(Section):
     """One way to sample at evaluation: `n` completions per problem at `temperature` (0: greedy)."""
 
-    name: str = Field(min_length=1)
+    name: str = Field(pattern=r"^[A-Za-z0-9_-]+$")  # it becomes part of metric and file names
     temperature: Float = Field(default=1.0, ge=0)
     n: Int = Field(default=1, ge=1)
 
