@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 import numpy
@@ -71,6 +72,32 @@ def test_chat_shape():
     assert [g.reward for g in caller(chatty, completions="chat")(**BATCH)] == [1, 10, 999]
     with pytest.raises(PluginError, match="add `as: chat`"):
         rewards(chatty, **{"as": "text"})
+
+
+def test_chat_shape_of_prompts():
+    def last_words(completions, prompts):
+        return [float(p[-1] == {"role": "user", "content": f"p{i}"}) for i, p in enumerate(prompts, 1)]
+
+    assert rewards(last_words, **{"as": "chat"}) == [1.0] * 3
+
+
+def test_coroutine_functions_are_awaited():
+    async def slow(completions, level):
+        await asyncio.sleep(0)
+        return [float(number) for number in level]
+
+    async def raises(completions, level):
+        return [1 / (2 - number) for number in level]
+
+    assert rewards(slow) == [1.0, 2.0, 3.0]
+    assert "number 1 of 3" in str(failure(raises))
+
+
+def test_what_trl_hands_to_rewards_is_no_missing_column():
+    def like_trl(completions, answer, trainer_state, log_extra, log_metric):
+        return [0.0] * 3
+
+    caller(like_trl).check_columns(["question", "answer"])
 
 
 def test_grades_pass_with_their_parts():

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import math
 import numbers
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from trlmath.components import Component, resolve
@@ -13,8 +14,16 @@ from trlmath.errors import PluginError, RecipeError, TrlmathError, nearest
 from trlmath.recipe.schema import RewardEntry
 from trlmath.types import Grade
 
-# What the trainer gives to every reward, beside the dataset's columns.
-PROVIDED = ("prompts", "completions", "completion_ids", "finish_reasons")
+# What the trainer gives to every reward, beside the dataset's columns; the last three come from TRL.
+PROVIDED = (
+    "prompts",
+    "completions",
+    "completion_ids",
+    "finish_reasons",
+    "trainer_state",
+    "log_extra",
+    "log_metric",
+)
 _SHOWN = 160
 
 
@@ -72,17 +81,24 @@ class RewardCaller:
         """
         completions: Sequence[str] = given["completions"]
         try:
-            answer = self.function(**self._arguments(given))
+            answer = self._call(given)
         except TrlmathError as error:
             raise PluginError(f"{self._who} raised {type(error).__name__}: {error}") from error
         except Exception as error:
             raise PluginError(self._explain_raise(error, given)) from error
         return self._check(answer, completions)
 
+    def _call(self, given: Mapping[str, Any]) -> Any:
+        answer = self.function(**self._arguments(given))
+        # TRL takes coroutine functions too; each is awaited before the next reward is called.
+        return asyncio.run(_wait_for(answer)) if inspect.isawaitable(answer) else answer
+
     def _arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
         given = dict(given)
         if self._chat:
             given["completions"] = [[{"role": "assistant", "content": text}] for text in given["completions"]]
+            if "prompts" in given:
+                given["prompts"] = [[{"role": "user", "content": text}] for text in given["prompts"]]
         given |= {parameter: given[column] for parameter, column in self._columns.items()}
         return given if self._takes_all else {n: v for n, v in given.items() if n in self._named}
 
@@ -105,7 +121,7 @@ class RewardCaller:
                 for name, value in given.items()
             }
             try:
-                self.function(**self._arguments(one))
+                self._call(one)
             except Exception:  # noqa: BLE001  (marks the rollout; the first error is the one reported)
                 return index
         return 0
@@ -151,6 +167,10 @@ class RewardCaller:
         text = completions[index]
         shown = text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]} [...] {text[-_SHOWN // 2 :]}"
         return f"First rollout at fault: number {index} of {len(completions)}, {ascii(shown)}."
+
+
+async def _wait_for(answer: Awaitable[Any]) -> Any:
+    return await answer
 
 
 def build_rewards(entries: Iterable[RewardEntry]) -> list[RewardCaller]:
