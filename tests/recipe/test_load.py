@@ -136,7 +136,13 @@ def test_a_wrong_override_is_named(write, override, expected):
         ("rewards: [{name: length, wieght: 2}]", "rewards.0.wieght: unknown key. Did you mean 'weight'?"),
         ("rewards: [{weight: 2}]", "rewards.0.name: is required"),
         ("rewards: []", "rewards: got []"),
-        ("rewards: [7]", "rewards.0: got 7"),
+        ("rewards: [7]", "rewards.0: got 7; allowed: a mapping, {key: value}, or a component's name"),
+        ("rewards: r1_zero", "rewards: got 'r1_zero'; allowed: a list"),
+        ("rewards: [{name: length, as_: chat}]", "rewards.0.as_: unknown key. Did you mean 'as'?"),
+        (
+            "rollout: {microbatch_tokens: abc}",
+            "rollout.microbatch_tokens: got 'abc'; allowed: a valid integer",
+        ),
         (
             "model: {dtype: fp8}",
             "model.dtype: got 'fp8'; allowed: 'float32', 'bfloat16', 'float16' or 'auto'",

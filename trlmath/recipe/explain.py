@@ -15,6 +15,15 @@ from trlmath.recipe.schema import Recipe
 LATER = ("batch", "expert_iteration", "checks", "early_stop", "averaging")
 
 
+# Where pydantic's words are those of Python and not of YAML.
+_PLAIN = {
+    "dict_type": "a mapping, {key: value}",
+    "list_type": "a list, [item, ...]",
+    "model_type": "a mapping, {key: value}, or a component's name",
+    "string_type": "text",
+}
+
+
 def explain(error: ValidationError, data: Any) -> str:
     """Return one line for each error of the validation of `data` against Recipe."""
     lines = []
@@ -27,6 +36,7 @@ def explain(error: ValidationError, data: Any) -> str:
             lines.append(f"{key}: is required here and missing.")
         else:
             message = item["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+            message = _PLAIN.get(item["type"], message)
             shown = repr(item["input"])
             shown = shown if len(shown) <= 80 else shown[:77] + "..."
             lines.append(f"{key}: got {shown}; allowed: {message}." if key else f"got {shown}; {message}.")

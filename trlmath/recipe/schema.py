@@ -22,9 +22,7 @@ Float = Annotated[float, BeforeValidator(_not_bool)]
 class Section(BaseModel):
     """A section of the recipe: unknown keys are errors, and so are NaN and infinity."""
 
-    model_config = ConfigDict(
-        extra="forbid", allow_inf_nan=False, populate_by_name=True, validate_default=True
-    )
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, validate_default=True)
 
 
 class Ref(Section):
