@@ -78,8 +78,19 @@ def choose_plan(system: str, machine: str, has_gpu: bool) -> Plan:
 
 
 def find_gpu() -> bool:
-    """Is there an NVIDIA GPU with a driver? Reads device files: no process is started."""
-    return bool(glob.glob("/dev/nvidia[0-9]*")) or os.path.exists("/proc/driver/nvidia/version")
+    """Is there an NVIDIA GPU with a driver? Device files tell; where they are hidden, nvidia-smi does."""
+    if glob.glob("/dev/nvidia[0-9]*"):
+        return True
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return False
+    try:
+        listed = subprocess.run(
+            [command, "-L"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return listed.stdout.startswith(b"GPU ")
 
 
 def launch_flags(has_gpu: bool, threads: int) -> List[str]:

@@ -122,6 +122,20 @@ def test_only_what_is_in_the_way_is_removed(setup, has_gpu, expected):
     assert setup.superfluous(plan, state.__getitem__) == expected
 
 
+@pytest.mark.parametrize(
+    ("prints", "expected"),
+    [("GPU 0: NVIDIA H200 (UUID: GPU-0)", True), ("No devices were found", False), (None, False)],
+)
+def test_a_gpu_without_device_files_is_found_by_nvidia_smi(setup, monkeypatch, tmp_path, prints, expected):
+    command = tmp_path / "nvidia-smi"
+    if prints is not None:
+        command.write_text(f"#!/bin/sh\necho '{prints}'\n")
+        command.chmod(0o755)
+    monkeypatch.setattr(setup.glob, "glob", lambda pattern: [])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert setup.find_gpu() is expected
+
+
 def test_stamp_changes_with_what_it_depends_on(setup, tmp_path):
     file = tmp_path / "pyproject.toml"
     file.write_text("a")
