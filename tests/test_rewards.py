@@ -13,7 +13,7 @@ from trlmath import Grade
 from trlmath.components import Component
 from trlmath.errors import PluginError, RecipeError
 from trlmath.recipe import RewardEntry
-from trlmath.rewards import RewardCaller, build_rewards
+from trlmath.rewards import RewardCaller, build_rewards, metric_name
 from trlmath.targets import Origin
 
 ORIGIN = Origin("trlmath-somebody", "4.2", "somewhere.py:7")
@@ -197,6 +197,12 @@ def test_a_renamed_argument_must_exist():
         caller(lambda completions, solution: [], columns={"solutoin": "answer"})
 
 
+def test_names_for_metrics():
+    assert metric_name("r1_zero") == "r1_zero"
+    assert metric_name("trl.rewards:accuracy_reward") == "trl.rewards.accuracy_reward"
+    assert metric_name("/a/b.c/mine.py:score") == "mine.score"
+
+
 def test_something_that_cannot_be_called():
     @dataclass
     class Nothing:
@@ -225,4 +231,5 @@ def test_a_function_in_a_file_works_by_name(tmp_path):
         "def score(completions, **kwargs):\n    return [len(c) for c in completions]\n"
     )
     (built,) = build_rewards([RewardEntry(name=f"{tmp_path}/mine.py:score")])
+    assert built.name == "mine.score"
     assert [g.reward for g in built(completions=["ab"])] == [2.0]

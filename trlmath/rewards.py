@@ -7,6 +7,7 @@ import inspect
 import math
 import numbers
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from trlmath.components import Component, resolve
@@ -31,14 +32,14 @@ class RewardCaller:
     """One reward of a recipe, ready to call.
 
     Attributes:
-        name: the entry's name, for logs.
+        name: for logs and metrics: the entry's name, ``stem.attr`` for ``path/to/stem.py:attr``.
         weight: its weight in the sum.
         component: where it comes from.
     """
 
     def __init__(self, entry: RewardEntry, component: Component) -> None:
         """Build the reward with the entry's options. Raises RecipeError and PluginError."""
-        self.name, self.weight, self.component = entry.name, entry.weight, component
+        self.name, self.weight, self.component = metric_name(entry.name), entry.weight, component
         self.function: Callable[..., Any] = component.build(entry.options)
         self._who = f"reward {entry.name!r} ({component.origin})"
         if not callable(self.function):
@@ -167,6 +168,14 @@ class RewardCaller:
         text = completions[index]
         shown = text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]} [...] {text[-_SHOWN // 2 :]}"
         return f"First rollout at fault: number {index} of {len(completions)}, {ascii(shown)}."
+
+
+def metric_name(name: str) -> str:
+    """Return a component's name as metrics can carry it: ``mine.score`` for ``/home/me/mine.py:score``."""
+    where, colon, attr = name.rpartition(":")
+    if not colon:
+        return name
+    return f"{Path(where).stem if where.endswith('.py') else where}.{attr}"
 
 
 async def _wait_for(answer: Awaitable[Any]) -> Any:

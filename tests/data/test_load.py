@@ -94,6 +94,7 @@ def error(spec, **more):
         ("a.json", '{"question": "q"}', "a list of objects is needed"),
         ("a.jsonl", b"\xff\xfe", "not UTF-8"),
         ("a.csv", "question,answer\na,b,c\n", "line 2: the number of cells"),
+        ("a.csv", "question,answer,answer\na,b,c\n", "names the column 'answer' more than once"),
         ("a.parquet", b"PAR0", "cannot be read as parquet"),
         ("a.jsonl", '{"questoin": "q"}', "no column 'question' for question. Did you mean 'questoin'?"),
         ("a.jsonl", '{"question": null}', "no question in row 0"),

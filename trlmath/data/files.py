@@ -67,15 +67,18 @@ def _checked(row: Any, where: str) -> dict[str, Any]:
 
 
 def _csv(path: Path) -> Rows:
-    lines = _decode(path).splitlines(keepends=True)
-    reader = csv.DictReader(lines, strict=True)
+    reader = csv.DictReader(_decode(path).splitlines(keepends=True), strict=True)
     rows = []
     try:
+        header = reader.fieldnames or []
+        twice = next((name for name in header if header.count(name) > 1), None)
+        if twice is not None:
+            raise DataError(f"{path}: the header names the column {twice!r} more than once.")
         for row in reader:
             if None in row or None in row.values():
                 raise DataError(
                     f"{path}, line {reader.line_num}: the number of cells differs from the header's "
-                    f"{len(reader.fieldnames or [])}."
+                    f"{len(header)}."
                 )
             # CSV cannot tell an empty cell from a missing one; for a dataset it is missing.
             rows.append({key: value if value != "" else None for key, value in row.items()})
