@@ -51,10 +51,10 @@ def test_json(write):
 
 
 def test_csv(write):
-    name = write("a.csv", 'question,answer,level\n"a, ""b""\nc",1/2,\nd,,3\n')
+    name = write("a.csv", 'question,answer,level\n"a, ""b""\nc",1/2,\nd\u2028e,,3\r\n')
     assert load_problems(name) == [
         Problem('a, "b"\nc', "1/2", metadata={"level": None}),
-        Problem("d", None, metadata={"level": "3"}),
+        Problem("d\u2028e", None, metadata={"level": "3"}),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -67,7 +68,7 @@ def _checked(row: Any, where: str) -> dict[str, Any]:
 
 
 def _csv(path: Path) -> Rows:
-    reader = csv.DictReader(_decode(path).splitlines(keepends=True), strict=True)
+    reader = csv.DictReader(io.StringIO(_decode(path), newline=""), strict=True)
     rows = []
     try:
         header = reader.fieldnames or []
