@@ -140,6 +140,8 @@ def markup(text: str) -> str:
         text = _WORDY.sub(r" \1 ", text)
     elif "{" in text:
         text = _THOUSANDS_SURE.sub("", text)
+    if "..." in text:
+        text = re.sub(r"\.\.\.+", r"\\ldots ", text)
     text = _BLANK.sub(" ", text)
     if "USD" in text or "US$" in text or "Rs" in text:
         text = _CURRENCY.sub(r"\\$", text)
@@ -148,6 +150,55 @@ def markup(text: str) -> str:
     if "x" in text or "X" in text:
         text = _BY.sub(r" \\times ", text)
     return text.strip()
+
+
+_CHOOSE = re.compile(
+    r"(?:\{\s*\}\s*)?(?:[_^]\s*)\{?(\d{1,4})\}?\s*C\s*_?\s*\{?(\d{1,4})\}?(?!\w)"
+    r"|(?<![\w\\.])(\d{1,4})\s?C\s?_?\{?(\d{1,4})\}?(?![\w.])"
+)
+_SCALE = re.compile(
+    r"(?<=\d)\s*(?:\\text\s*\{\s*)?(hundred|thousand|million|billion|trillion|dozen)s?\b\s*\}?",
+    re.IGNORECASE,
+)
+_SCALE_AS = {
+    "hundred": "10^{2}", "thousand": "10^{3}", "million": "10^{6}", "billion": "10^{9}",
+    "trillion": "10^{12}",
+    "dozen": "12",
+}  # fmt: skip
+_BASED = re.compile(r"\((\d[0-9A-Za-z.]*)\)(?=\s*_)")
+_RATIO = re.compile(r"(\d+(?:\.\d+)?)\s+to\s+(\d+(?:\.\d+)?)")
+_SWISS = re.compile(r"(?<=\d)'(?=\d{3}(?!\d))")
+
+
+def scaled(text: str) -> str:
+    """``5 million`` as ``5 \\times 10^{6}``."""
+    return _SCALE.sub(lambda m: f" \\times {_SCALE_AS[m[1].lower()]} ", text)
+
+
+def rewrite(text: str) -> str:
+    """Other spellings of numbers: 7C2, 5 million, (204)_5, 3 to 1, 0.333..., 1'000."""
+    if "C" in text:
+        text = _CHOOSE.sub(lambda m: f"\\binom{{{m[1] or m[3]}}}{{{m[2] or m[4]}}}", text)
+    text = scaled(text)
+    if "_" in text:
+        text = _BASED.sub(r"\1", text)
+    if "'" in text:
+        text = _SWISS.sub("", text)
+    if "per cent" in text:
+        text = text.replace("per cent", "percent")
+    ratio = _RATIO.fullmatch(text)
+    return f"{ratio[1]}:{ratio[2]}" if ratio else text
+
+
+def balance(text: str) -> str:
+    """Without closing brackets at the end that nothing opened."""
+    while text and text[-1] in ")]}":
+        opened = sum(text.count(c) for c in "([{")
+        closed = sum(text.count(c) for c in ")]}")
+        if closed <= opened:
+            break
+        text = text[:-1].rstrip("\\ ")
+    return text
 
 
 _EDGE = " .,;:\n\\"
@@ -210,4 +261,11 @@ def _bracket_depth(text: str) -> list[bool]:
 
 def clean(text: str) -> str:
     """The normal form that is parsed and shown: no dress, no thousands separators."""
-    return trim(ungroup(trim(undollar(markup(text)))))
+    plain = trim(undollar(markup(text)))
+    if plain.isdigit():
+        return plain
+    return trim(balance(rewrite(ungroup(_unquote(plain)))))
+
+
+def _unquote(text: str) -> str:
+    return text[1:-1] if len(text) > 2 and text[0] == text[-1] and text[0] in "\"'" else text

@@ -91,6 +91,9 @@ def _power(node: Node, bits: int) -> Fraction | None:
 
 def _root(base: Fraction, exponent: Fraction, bits: int) -> Fraction | None:
     """A rational power that happens to be rational: 8^{1/3}; None otherwise."""
+    if base < 0 and exponent.denominator % 2 and exponent.denominator > 1:  # the real root: (-8)^{1/3} = -2
+        positive = _root(-base, exponent, bits)
+        return None if positive is None else positive * (-1) ** (exponent.numerator % 2)
     if base < 0 or exponent.denominator > 64 or abs(exponent.numerator) > 64:
         return None
     top, bottom = (
@@ -144,6 +147,8 @@ def based_value(digits: str, base: int) -> Fraction:
 def _function(node: Node, bits: int) -> Fraction | None:
     name = node[1]
     if name not in (
+        "mod",
+        "perm",
         "sqrt",
         "root",
         "abs",
@@ -188,10 +193,14 @@ def _function(node: Node, bits: int) -> Fraction | None:
     if any(v.denominator != 1 for v in values):
         return None
     whole = [v.numerator for v in values]
+    if name == "mod":
+        if whole[1] == 0:
+            raise Undefined("modulo zero")
+        return Fraction(whole[0] % whole[1])
     if name in ("gcd", "lcm"):
         return Fraction(math.gcd(*whole) if name == "gcd" else math.lcm(*whole))
     if len(whole) != 2 or whole[0] < 0 or whole[1] < 0:
         return None
     if min(whole[1], abs(whole[0] - whole[1])) * max(whole[0].bit_length(), 1) > bits:
         raise TooLarge("a binomial with too many digits")
-    return Fraction(math.comb(*whole))
+    return Fraction(math.comb(*whole) if name == "binom" else math.perm(*whole))

@@ -14,6 +14,8 @@ _SUBSCRIPT = re.compile(r"\{([^{}]*)\}|(\w)")
 _INVERSE = re.compile(r"\^\s*\{\s*-\s*1\s*\}(?=\s*\()|'+(?=\s*\()")
 _DIGIT = re.compile(r"\d")
 _ENDS_ARGUMENT = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc|ln|log|text|sqrt\s*\()|[A-Za-z]{2,}|[(\[]")
+_DEGREES = re.compile(r"(?:\\text\s*\{\s*)?(?:degrees?|deg)\b\s*\}?")
+_COUNTING = tuple("ABCDEMNPQRST")
 _APPLIED = ("f", "g", "h", "F", "G", "H", "P", "Q")
 
 
@@ -31,6 +33,12 @@ def symbol(scanner: Scanner, name: str) -> Node:
         return ("sym", f"{name}_{inside.replace(' ', '')}")
     if name in ("e", "i"):
         return ("const", name)
+    if name in _COUNTING and scanner.text.startswith("(", scanner.at):
+        start = scanner.at
+        inner = scanner.bracket()
+        if inner[0] == "seq" and inner[1] == "()" and len(inner) > 3:
+            return ("app", name, *inner[2:])
+        scanner.at = start
     if name in _APPLIED:
         inverse = scanner.match(_INVERSE)
         if inverse:
@@ -79,6 +87,8 @@ def arguments(scanner: Scanner, name: str) -> tuple[Node, ...]:
     if scanner.text[scanner.at] == "{" or name in ("sqrt", "cbrt"):
         inner = scanner.tex_argument() if scanner.text[scanner.at] == "{" else scanner.factor()
         return (inner,)
+    if scanner.peek(r"\{"):
+        return scanner.factor()[2:]
     negative = bool(scanner.take("-"))
     node = scanner.factor()
     while scanner.starts_factor() and not scanner.match(_ENDS_ARGUMENT):
@@ -86,4 +96,8 @@ def arguments(scanner: Scanner, name: str) -> tuple[Node, ...]:
     while scanner.peek("/") and node[0] != "seq":
         scanner.take("/")
         node = ("div", node, scanner.factor())
+    degrees = scanner.match(_DEGREES)
+    if degrees:
+        scanner.at = degrees.end()
+        node = ("deg", node)
     return (("neg", node),) if negative else (node,)

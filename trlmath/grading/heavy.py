@@ -43,8 +43,12 @@ def prepare() -> None:
     sys.setrecursionlimit(200_000)
     sys.set_int_max_str_digits(0)
     threading.stack_size(STACK_BYTES)
+    import logging
+
     import math_verify  # noqa: F401
     import sympy  # noqa: F401
+
+    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that we limit the time ourselves
 
 
 def _judge(prediction: str, gold: str) -> tuple[bool | None, str, str]:

@@ -12,6 +12,11 @@ import mpmath
 from trlmath.grading.exact import TooLarge, Undefined, based_value
 from trlmath.grading.syntax import TRIGONOMETRIC, Node
 
+
+class NoNumber(ValueError):
+    """A list, a matrix or words stand where a number should."""
+
+
 MAX_EXPONENT = 40_000_000
 """Values beyond 2 to this power are not computed."""
 
@@ -62,7 +67,10 @@ class _Evaluator:
         self.angle = False  # inside a trigonometric function, where 15° is pi/12
 
     def of(self, node: Node) -> Any:
-        result = self.rules[node[0]](self, node)
+        rule = self.rules.get(node[0])
+        if rule is None:
+            raise NoNumber(node[0])
+        result = rule(self, node)
         if isinstance(result, (self.mp.mpf, self.mp.mpc)):
             self.check(result)
         return result
@@ -196,6 +204,10 @@ class _Evaluator:
             return simple[name](first)
         if name in ("gcd", "lcm"):
             raise KeyError(name)
+        if name == "perm":
+            return mp.gamma(first + 1) / mp.gamma(first - arguments[1] + 1)
+        if name == "cis":
+            return mp.expj(first)
         if abs(first) > 1e12:
             raise TooLarge(f"{name} of a large number")
         if name in ("cot", "csc") and mp.sin(first) == 0:

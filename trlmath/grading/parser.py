@@ -14,7 +14,7 @@ from trlmath.grading.commands import COMMAND, command, word
 from trlmath.grading.limits import LIMITS
 from trlmath.grading.literals import number_at
 from trlmath.grading.syntax import RELATIONS, ZERO, Node, ParseError
-from trlmath.grading.units import units_after
+from trlmath.grading.units import unit_below, units_after
 from trlmath.grading.words import is_prose
 
 _SPACE = re.compile(r"\s*")
@@ -24,6 +24,7 @@ _RELATION = re.compile(
 _SEPARATOR = re.compile(
     r"[,;]|\\text\s*\{\s*[,;]?\s*(?:and|or|,|;)\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
 )
+_SCALE = re.compile(r"(?:\\text\s*\{\s*)?[CF]\s*\}?\s*$")  # 25^\circ C
 _CLOSERS = (")", "]", "}", r"\}", r"\end", "\\\\", r"\rfloor", r"\rceil", r"\rangle", r"\choose")
 _NO_FACTOR = {
     r"\cup", r"\cap", r"\setminus", r"\pm", r"\mp", r"\rfloor", r"\rceil", r"\end", r"\choose", r"\rangle",
@@ -190,6 +191,10 @@ class Scanner:
                 self.peek("*") and not self.peek("**") and self.take("*")
             ):
                 left = ("mul", left, self.signed())
+            elif (unit := unit_below(self, left)) is not None:
+                left = unit
+            elif self.take(r"\bmod", r"\mod"):
+                left = ("fn", "mod", left, self.signed())
             elif self.take(r"\div", "/"):
                 left = ("div", left, self.signed())
             elif self.starts_factor():
@@ -197,6 +202,10 @@ class Scanner:
                 if unit is not None:
                     left = unit
                     continue
+                if left[0] == "num" and self.text[self.at] in "0123456789.":
+                    raise ParseError("two numbers side by side")
+                if left[0] == "text":
+                    raise ParseError("words beside mathematics")
                 left = ("mul", left, self.factor())
             else:
                 return left
@@ -238,6 +247,8 @@ class Scanner:
             if self.take("**") or self.take("^"):
                 if self.take(r"{\circ}", r"{ \circ}", r"{ \circ }", r"{\circ }", r"\circ"):
                     base = ("deg", base)
+                    scale = self.match(_SCALE)
+                    self.at = scale.end() if scale else self.at
                     continue
                 base = ("pow", base, self.exponent())
             elif self.peek("!") and not self.peek("!="):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trlmath.grading.clean import clean, markup, undollar
+from trlmath.grading.clean import clean, markup, scaled, undollar
 from trlmath.grading.parser import parse
 from trlmath.grading.spans import Span
 from trlmath.grading.syntax import FUNCTIONS, UNITS, WORDS, Node
@@ -38,10 +38,13 @@ _DENIAL = re.compile(
 _VAGUE = re.compile(
     r"\b(?:at least|at most|(?:more|less|fewer|greater|larger|smaller) than|up to|between|half of|third of|"
     r"quarter of|divided by|multiplied by|minus|plus|over|negative)\s+(?=\\?\$?\s?[-\d\\.])"
-    r"|(?<=\d)\s+(?:squared|cubed|dozen|hundred|thousand|million|billion|trillion|factorial)\b",
+    r"|(?<=\d)\s+(?:squared|cubed|factorial)\b",
     re.IGNORECASE,
 )
 _OTHER = re.compile(r"\d|\\(?:frac|sqrt|pi)|\b(?:or|instead)\b(?!\s+(?:more|less|so|fewer|greater)\b)")
+_BOUND = re.compile(
+    r"\s*(?:or|and)\s+(?:more|less|fewer|greater|above|below|up|over|under|higher|lower)\b", re.I
+)
 _ASIDE = re.compile(
     r"\b(?:because|if|since|when|which|that|where|who|than|after|before|for|in|as|on|per|each|every|of|from|by|at|over|"
     r"within|with|to|until|during|about|while|compared)\b(?!\s+\d+\s*(?:\.|$))(?:(?!\b(?:and|or)\s+\\?\$?\d)[^;=])*"
@@ -77,7 +80,8 @@ _LEAD = re.compile(
 def statement(text: str) -> str | None:
     """The mathematics (or number) that the text states as its final answer, or None."""
     text = re.sub(r"</?(?:span|math|p|b|i|strong|em)>|```\w*", " ", text[-MAX_PROSE:]).replace("**", " ")
-    text = re.sub(r"<<[^<>]*>>", "", text)
+    text = re.sub(r"\\(?:text|mathrm|textbf|mbox)\s*\{([^{}]*)\}", r" \1 ", re.sub(r"<<[^<>]*>>", "", text))
+    text = scaled(text)
     marked = list(_ANSWER.finditer(text))
     if marked:
         rest = text[marked[-1].end() :]
@@ -155,6 +159,7 @@ def _quantity(text: str) -> str | None:
             word not in WORDS
             and word not in FUNCTIONS
             and not _OTHER.search(_harmless(text[counted.end() :]))
+            and not _BOUND.match(text[counted.end() :])
         ):
             unit = f" {counted[2]}" if word in UNITS else ""
             return clean(counted[1] + unit)
@@ -173,7 +178,7 @@ def _quantity(text: str) -> str | None:
         piece = clean(" ".join(words[:end]))
         if _value(piece):
             rest = " ".join(words[end:])
-            return None if _OTHER.search(_harmless(rest)) else piece
+            return None if _OTHER.search(_harmless(rest)) or _BOUND.match(rest) else piece
     named = re.match(r"([a-z]+(?:-[a-z]+)?)\b", text, re.IGNORECASE)
     if named and number_words(named[1]) is not None and not _OTHER.search(text[named.end() :]):
         return str(number_words(named[1]))
@@ -210,6 +215,8 @@ def _only_number(clause: str) -> str | None:
         after = plain[match.end() :]
         if _ORDINAL.match(after):
             continue
+        if _BOUND.match(after):
+            return None
         following = re.match(r"\s*([a-z]+)", after, re.IGNORECASE)
         if following and following[1].lower() in NUMBER_WORDS:
             return None

@@ -187,12 +187,12 @@ def _ray(left: Node, sign: str, right: Node) -> RealSet:
         left, sign, right = right, _FLIP[sign], left
     if not variables(left) or variables(right) - variables(left):
         raise NotASet("no variable alone on one side")
-    if left[0] == "fn" and left[1] == "abs" and left[2][0] == "sym" and not variables(right):
-        inside = Interval(("neg", right), sign == "<=", right, sign == "<=")
+    if left[0] == "fn" and left[1] == "abs" and not variables(right):
+        inner, below = left[2], ("neg", right)
         if sign in ("<", "<="):
-            return normal([inside])
+            return intersect(_ray(inner, sign, right), _ray(below, sign, inner))
         if sign in (">", ">="):
-            return complement(normal([Interval(("neg", right), sign == ">", right, sign == ">")]))
+            return normal([*_ray(inner, sign, right), *_ray(inner, _FLIP[sign], below)])
         raise NotASet(sign)
     if left[0] != "sym" or variables(right):
         left, sign, right = _solve(left, sign, right)

@@ -18,7 +18,7 @@ from trlmath.grading.structure import agree
 from trlmath.grading.syntax import Node
 from trlmath.grading.values import exact
 from trlmath.grading.verdict import Step
-from trlmath.grading.words import choice_letter, is_prose, is_text, number_words, plain_text, stated_choice
+from trlmath.grading.words import choice_letter, fraction_words, is_prose, is_text, plain_text, stated_choice
 
 _SPACES = re.compile(r"\s+")
 _DEEP = 24
@@ -105,9 +105,9 @@ def _node(text: str) -> Node | None:
     node = parse(text)
     if node is not None and node[0] != "text":
         return node
-    number = number_words(text)
+    number = fraction_words(text) if text[0].isalpha() else None
     if number is not None:
-        return parse(str(number))
+        return parse(number)
     return _WORDED.get(plain_text(text), node)
 
 
@@ -116,7 +116,7 @@ def _node(text: str) -> Node | None:
 
 def gold_readable(pair: Pair) -> Ruling | None:
     """An empty gold can be compared with nothing."""
-    if not pair.g or not re.search(r"\w|[∅∞%]|\\[a-z]", pair.g):
+    if not pair.g or not re.search(r"\w|\\[a-z{]", pair.g):
         return Ruling(None, "unreadable_gold", "the gold answer is empty or holds no answer")
     return None
 

@@ -73,6 +73,14 @@ def readings(node: Node, lenient: bool) -> Iterator[Reading]:
         yield Reading("ratio", node)
         if len(node) == 3:
             yield Reading("value", ("div", node[1], node[2]))
+        if lenient and node[1][0] in ("sym", "text") and not variables(node[2]):
+            yield from readings(node[2], False)  # "x: 5"
+    elif kind == "app" and len(node) > 3:  # C(7, 2) counts; P(1, 2) is a named point
+        counting = {"C": "binom", "P": "perm"}.get(node[1])
+        if counting and len(node) == 4 and not variables(node[2]) and not variables(node[3]):
+            yield Reading("value", ("fn", counting, *node[2:]))
+        yield Reading("value", node)
+        yield Reading("tuple", ("seq", "()", *node[2:]))
     elif kind in ("cup", "cap", "minus", "such"):
         yield Reading("set", node)
     elif kind == "or" or (kind == "seq" and node[1] in ("", "{}")):
@@ -193,6 +201,13 @@ def named(node: Node) -> bool:
     return False
 
 
+def scalar(node: Node) -> bool:
+    """Holds the expression numbers and names only: no list, matrix, set or words?"""
+    if node[0] in ("seq", "matrix", "text", "rel", "or", "cup", "cap", "minus", "such"):
+        return False
+    return all(scalar(part) for part in node[1:] if isinstance(part, tuple) and part)
+
+
 def _sum_of_names(node: Node) -> bool:
     parts = node[1:] if node[0] == "add" else (node,)
     return all(named(part[1] if part[0] == "neg" else part) for part in parts)
@@ -211,7 +226,7 @@ def _relation_readings(node: Node, lenient: bool) -> Iterator[Reading]:
         yield from readings(tail, lenient)
         return
     if all(sign == "=" for sign in signs):
-        if len(parts) == 2:
+        if len(parts) == 2 and scalar(parts[0]) and scalar(parts[1]):
             yield Reading("equation", ("add", parts[0], ("neg", parts[1])))
         stated = _stated(parts, lenient)
         if stated is not None:

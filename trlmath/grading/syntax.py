@@ -33,13 +33,13 @@ FUNCTIONS = {
     "exp",
     "lg", "sqrt", "cbrt", "abs", "floor", "ceil", "gcd", "lcm", "max", "min", "arg", "det", "Re", "Im",
     "arcsin",
-    "arccos", "arctan", "binom", "sgn", "ceiling",
+    "arccos", "arctan", "binom", "sgn", "ceiling", "cis",
 }  # fmt: skip
 """Names that take an argument, as a command (``\\sin``) or as a bare word (``sin``)."""
 
 SAME_FUNCTION = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "lg": "log", "ceiling": "ceil"}
 
-TRIGONOMETRIC = {"sin", "cos", "tan", "cot", "sec", "csc"}
+TRIGONOMETRIC = {"cis", "sin", "cos", "tan", "cot", "sec", "csc"}
 
 WORDS = {"pi": ("const", "pi"), "infinity": ("const", "inf"), "inf": ("const", "inf"), "oo": ("const", "inf")}
 
@@ -75,7 +75,8 @@ _UNIT_NAMES = {
 UNITS: dict[str, str] = {name: key for key, names in _UNIT_NAMES.items() for name in names.split()}
 """A unit's spelling -> its key; two different keys never agree."""
 
-BARE_UNITS = {name for name in UNITS if len(name) > 1 and name not in ("min", "sec", "deg", "in", "rad")}
+_NOT_BARE = {"min", "sec", "deg", "in", "rad"}
+BARE_UNITS = {"unit", "units"} | {name for name in UNITS if len(name) > 1 and name not in _NOT_BARE}
 """Units recognised right behind a number without any ``\\text``."""
 
 LETTER_UNITS = {"m": "m", "s": "s", "g": "g", "h": "h", "L": "L"}

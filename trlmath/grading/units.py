@@ -17,6 +17,8 @@ _BARE = re.compile(r"([A-Za-z]+)\.?\s*(?:\^\s*\{?\s*([23])\s*\}?)?(?![A-Za-z(_])
 _FRACTION = re.compile(
     r"\\frac\s*\{\s*(?:\\text\s*\{)?\s*([A-Za-z]+)\s*\}?\s*\}\s*\{\s*(?:\\text\s*\{)?\s*([A-Za-z]+)\s*\}?\s*\}"
 )
+_PER = re.compile(r"(?:\\text\s*\{\s*)?(?:per|an?)\s+([A-Za-z]+)\s*\}?\s*$")
+_BELOW = re.compile(r"/\s*(?:\\text\s*\{\s*)?([A-Za-z]{2,})\s*\}?\s*$")
 _POWER = {"2": "^2", "3": "^3", None: ""}
 _FILLER = {
     "of",
@@ -103,8 +105,8 @@ def units_after(scanner: Scanner, left: Node) -> Node | None:
             return left
         if left[0] not in _PURE and not re.search(r"[a-z]{2}", words):
             return None
-        if re.fullmatch(r"\s*[ei]\s*", words):
-            return None
+        if re.fullmatch(r"\s*[A-Za-z]\s*", words) and words.strip() not in UNITS:
+            return None  # a variable in an upright font
         unit = read_unit(words, match[2])
         if unit is None:
             return None
@@ -114,6 +116,10 @@ def units_after(scanner: Scanner, left: Node) -> Node | None:
     if match and match[1] in UNITS and match[2] in UNITS:
         scanner.at = match.end()
         return _with(left, read_unit(f"{match[1]} per {match[2]}") or "")
+    rate = scanner.match(_PER)
+    if rate and left[0] in _PURE:
+        scanner.at = rate.end()
+        return _with(left, "/" + (UNITS.get(rate[1]) or UNITS.get(rate[1].lower()) or "*"))
     spaced = scanner.at > 0 and scanner.text[scanner.at - 1] == " "
     match = scanner.match(_BARE)
     if match is None or left[0] not in _PURE:
@@ -135,9 +141,18 @@ def units_after(scanner: Scanner, left: Node) -> Node | None:
     return None
 
 
+def unit_below(scanner: Scanner, left: Node) -> Node | None:
+    """``77 sandwiches/week``, ``\\$1040/year``: a value by a unit at the end of the text."""
+    match = scanner.match(_BELOW)
+    if match is None or left[0] not in _PURE or match[1].lower() not in UNITS:
+        return None
+    scanner.at = match.end()
+    return _with(left, "/" + UNITS[match[1].lower()])
+
+
 def _with(left: Node, unit: str) -> Node:
     if left[0] == "unit":
         if left[2] == "usd" and unit in ("usd", "cent"):
             return left
-        return ("unit", left[1], left[2]) if unit.startswith("*") else ("unit", left[1], f"{left[2]} {unit}")
+        return ("unit", left[1], left[2]) if unit.startswith("*") else ("unit", left[1], f"{left[2]}{unit}")
     return ("unit", left, unit)

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from trlmath.grading.exact import CHEAP_BITS, TooLarge, Undefined, rational
-from trlmath.grading.numeric import context, value, variables
+from trlmath.grading.numeric import NoNumber, context, value, variables
 from trlmath.grading.syntax import Node
 
 DIGITS = 40
@@ -63,6 +63,8 @@ def same(left: Node, right: Node) -> bool | None:
         if not names:
             return _same_number(left, right)
         return _same_function(left, right, free)
+    except NoNumber:
+        return False
     except (KeyError, TypeError, ValueError, ArithmeticError, NotImplementedError, RecursionError):
         return None
 

@@ -66,12 +66,34 @@ def number_words(text: str) -> int | None:
     return sign * (total + current)
 
 
+_PARTS = {"half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7,
+          "eighth": 8, "ninth": 9, "tenth": 10, "hundredth": 100}  # fmt: skip
+
+
+def fraction_words(text: str) -> str | None:
+    """The number in words as mathematics (``two thirds``, ``two and a half``); None if it is none."""
+    number = number_words(text)
+    if number is not None:
+        return str(number)
+    words = text.lower().replace("-", " ").split()
+    if len(words) < 2:
+        return None
+    bottom = _PARTS.get(words[-1]) or _PARTS.get(words[-1].removesuffix("s"))
+    whole, _, top = " ".join(words[:-1]).rpartition(" and ")
+    count = 1 if top in ("a", "an") else number_words(top)
+    base = number_words(whole) if whole else 0
+    if bottom is None or count is None or base is None:
+        return None
+    return f"{base}+\\frac{{{count}}}{{{bottom}}}"
+
+
 def plain_text(text: str) -> str:
     """Lower-case words of a text answer without fonts, articles, quotes and closing punctuation."""
     text = _TEXT.sub(r" \1 ", text).replace("{", " ").replace("}", " ")
     text = re.sub(r"\s+", " ", text.lower().strip(" .,;:!\"'()*")).strip()
     text = re.sub(r"\b([ap])\.? ?m\b\.?", r"\1m", text)
     text = re.sub(r"(\d) (?=[ap]m\b)", r"\1", text)
+    text = re.sub(r"(\d)(?:st|nd|rd|th)\b", r"\1", text)
     text = re.sub(r"^(?:the|an?|it is|it's) (?=[a-z]{2})", "", text)
     return _SAME.get(text, text)
 
