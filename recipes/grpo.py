@@ -9,11 +9,10 @@ from trlmath.recipe import Recipe
 
 
 def check(recipe: Recipe) -> None:
-    from trlmath.training.grpo_config import check_trainer
-    from trlmath.training.prepare import resolve_parts
+    from trlmath.recipe import check_components, check_trainer
 
     check_trainer(recipe)
-    resolve_parts(recipe)
+    check_components(recipe)
 
 
 def run(recipe: Recipe) -> None:

@@ -1,4 +1,4 @@
-"""Mistakes in a recipe, its data or its plugins: a clear error before any weight is loaded, or a named one later."""
+"""Mistakes in a recipe, its data or its plugins: a clear error, most before any weight is loaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from trlmath.recipe import load_recipe
 from trlmath.training import grpo_run
 from trlmath.training.grpo_run import GrpoRun
 
-SMALL = ["trainer.max_steps=1", "rollout.prompts_per_step=2", "rollout.group_size=2", "evaluation.enabled=false"]
+SMALL = [
+    "trainer.max_steps=1",
+    "rollout.prompts_per_step=2",
+    "rollout.group_size=2",
+    "evaluation.enabled=false",
+]
 
 
 @pytest.fixture
@@ -95,7 +100,9 @@ def test_one_prompt_fewer_than_a_step_needs(start, tmp_path):
 
 
 def test_a_reward_that_reads_a_column_that_is_not_there(start, tmp_path):
-    (tmp_path / "mine.py").write_text("def reward(completions, target):\n    return [0.0 for _ in completions]\n")
+    (tmp_path / "mine.py").write_text(
+        "def reward(completions, target):\n    return [0.0 for _ in completions]\n"
+    )
     message = start(f"rewards=[{{name: '{tmp_path / 'mine.py'}:reward'}}]", error=RecipeError)
     assert "'target'" in message
 
@@ -112,7 +119,9 @@ def test_a_reward_that_reads_a_column_that_is_not_there(start, tmp_path):
 def test_a_misbehaving_reward_stops_the_run_by_name(tmp_path, body, wanted):
     file = tmp_path / "bad.py"
     file.write_text(f"def reward(completions, **kwargs):\n    {body}\n")
-    recipe = load_recipe("nano/grpo", [*SMALL, f"run.dir={tmp_path / 'run'}", f"rewards=[{{name: '{file}:reward'}}]"])
+    recipe = load_recipe(
+        "nano/grpo", [*SMALL, f"run.dir={tmp_path / 'run'}", f"rewards=[{{name: '{file}:reward'}}]"]
+    )
     with pytest.raises(PluginError) as caught, GrpoRun(recipe) as run:
         run.train()
     message = str(caught.value)
@@ -124,12 +133,23 @@ def test_a_misbehaving_reward_stops_the_run_by_name(tmp_path, body, wanted):
 
 
 def test_text_of_all_kinds_trains(tmp_path):
-    questions = ["Was ist ½ + ¼?", "数学 {x}", "emoji 🧮 \u2028 ends", "{question} braces {{}}", "a" * 40, "\\frac{1}{2}"]
-    rows = write(tmp_path / "rows.jsonl", [{"question": q, "answer": str(i)} for i, q in enumerate(questions)])
+    questions = [
+        "Was ist ½ + ¼?",
+        "数学 {x}",
+        "emoji 🧮 \u2028 ends",
+        "{question} braces {{}}",
+        "a" * 40,
+        "\\frac{1}{2}",
+    ]
+    rows = write(
+        tmp_path / "rows.jsonl", [{"question": q, "answer": str(i)} for i, q in enumerate(questions)]
+    )
     overrides = [*SMALL, f"run.dir={tmp_path / 'run'}", f"data.train={rows}", "rollout.prompts_per_step=6"]
+    overrides += ["trainer.save_strategy=steps", "trainer.save_steps=1"]
     with GrpoRun(load_recipe("nano/grpo", overrides)) as run:
         run.train()
         run.finish()
+    assert (tmp_path / "run" / "checkpoints" / "checkpoint-1" / "model.safetensors").is_file()
     import pyarrow.parquet
 
     table = pyarrow.parquet.read_table(tmp_path / "run" / "rollouts" / "step-000000.parquet").to_pylist()

@@ -61,7 +61,9 @@ def test_the_default_recipe_leaves_a_whole_run(tmp_path):
     assert [row["step"] for row in rows if "eval_greedy/both" in row] == [0, 2]
     manifest = json.loads((directory / "manifest.json").read_text())
     assert manifest["status"] == "finished"
-    samples = [json.loads(line) for line in (directory / "evaluation" / "samples.jsonl").read_text().splitlines()]
+    samples = [
+        json.loads(line) for line in (directory / "evaluation" / "samples.jsonl").read_text().splitlines()
+    ]
     assert len(samples) == 8 * 2 * 2
     assert len({(s["setting"], s["problem"], s["sample"]) for s in samples}) == len(samples)
 
@@ -104,7 +106,9 @@ def test_two_processes_train_together(tmp_path):
     training = [row for row in metrics(directory) if "train/loss" in row]
     assert [row["step"] for row in training] == [1, 2]
     assert training[0]["train/tokens"] > 0
-    samples = [json.loads(line) for line in (directory / "evaluation" / "samples.jsonl").read_text().splitlines()]
+    samples = [
+        json.loads(line) for line in (directory / "evaluation" / "samples.jsonl").read_text().splitlines()
+    ]
     assert len({(s["setting"], s["problem"]) for s in samples}) == len(samples) == 8 * 2 * 2
     import pyarrow.parquet
 

@@ -94,6 +94,8 @@ def rows():
     """What TRL's data loader hands to a generation: rows of two problems, four times each."""
 
     def of(trainer, problems=2):
-        return [dict(trainer.train_dataset[i]) for i in range(problems) for _ in range(trainer.num_generations)]
+        return [
+            dict(trainer.train_dataset[i]) for i in range(problems) for _ in range(trainer.num_generations)
+        ]
 
     return of

@@ -1,4 +1,4 @@
-"""The trainer against TRL itself: rollouts, advantages, truncation, filters, and the gradient of an update."""
+"""The trainer against TRL itself: rollouts, advantages, truncation, filters, and an update's gradient."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ def generated(trainer, inputs):
 
 @pytest.mark.parametrize(
     ("advantage", "scale"),
-    [(GroupAdvantage(eps=1e-4), "group"), (GroupAdvantage(std=False), "none"), (BatchAdvantage(eps=1e-4), "batch")],
+    [
+        (GroupAdvantage(eps=1e-4), "group"),
+        (GroupAdvantage(std=False), "none"),
+        (BatchAdvantage(eps=1e-4), "batch"),
+    ],
 )
 def test_advantages_equal_trls_own(make_trainer, rows, advantage, scale, monkeypatch):
     trainer = make_trainer({"advantage": advantage}, scale_rewards=scale)
@@ -72,7 +76,11 @@ def test_cut_updates_have_trls_uncut_gradient(make_trainer, rows, loss_type, bud
     assert scale > 0
     for name, parameter in trainer.model.named_parameters():
         torch.testing.assert_close(
-            parameter.grad, expected[name], atol=1e-5 * scale, rtol=1e-5, msg=lambda m, name=name: f"{name}: {m}"
+            parameter.grad,
+            expected[name],
+            atol=1e-5 * scale,
+            rtol=1e-5,
+            msg=lambda m, name=name: f"{name}: {m}",
         )
 
 
@@ -101,7 +109,10 @@ def test_rewards_see_the_completion_and_the_columns_never_the_prompt(make_traine
             seen.update(given)
             return [Grade(0.0) for _ in given["completions"]]
 
-    problems = [Problem(f"SECRET {i} é½", str(i), metadata={"level": i, "mixed": [None, "a"][i % 2]}) for i in range(8)]
+    problems = [
+        Problem(f"SECRET {i} é½", str(i), metadata={"level": i, "mixed": [None, "a"][i % 2]})
+        for i in range(8)
+    ]
     trainer = make_trainer({"rewards": [Spy()]}, problems=problems)
     generated(trainer, rows(trainer))
     assert all("SECRET" not in text for text in seen["completions"])
@@ -179,7 +190,11 @@ def test_training_learns_the_letter(make_trainer):
 def test_several_updates_and_epochs_take_their_steps_from_one_rollout(make_trainer):
     steps = []
     trainer = make_trainer(
-        {"on_rollouts": lambda groups, advantages, step: steps.append((step, len(groups), tuple(advantages.shape)))},
+        {
+            "on_rollouts": lambda groups, advantages, step: steps.append(
+                (step, len(groups), tuple(advantages.shape))
+            )
+        },
         per_device_train_batch_size=4,
         steps_per_generation=2,
         num_iterations=2,

@@ -17,7 +17,8 @@ PINNED = {
         "(self, inputs: list[dict[str, torch.Tensor | typing.Any]]) -> dict[str, torch.Tensor | typing.Any]"
     ),
     (GRPOTrainer, "_prepare_inputs"): (
-        "(self, generation_batch: dict[str, torch.Tensor | typing.Any]) -> dict[str, torch.Tensor | typing.Any]"
+        "(self, generation_batch: dict[str, torch.Tensor | typing.Any]) "
+        "-> dict[str, torch.Tensor | typing.Any]"
     ),
     (GRPOTrainer, "training_step"): "(self, model, inputs, num_items_in_batch)",
     (GRPOTrainer, "compute_loss"): "(self, model, inputs, return_outputs=False, num_items_in_batch=None)",
@@ -36,6 +37,6 @@ def test_overridden_methods_have_the_signature_they_were_written_for(owner, name
     assert method is not None, f"TRL {trl.__version__} has no {owner.__name__}.{name}: trlmath overrides it"
     found = str(inspect.signature(inspect.unwrap(method)))
     assert found == PINNED[owner, name], (
-        f"TRL {trl.__version__} moved {owner.__name__}.{name}: it is {found}; trlmath/training/grpo.py was written "
-        f"for {PINNED[owner, name]} (TRL 1.16). Read what changed before changing this line."
+        f"TRL {trl.__version__} moved {owner.__name__}.{name}: it is {found}; trlmath/training/grpo.py was "
+        f"written for {PINNED[owner, name]} (TRL 1.16). Read what changed before changing this line."
     )

@@ -13,6 +13,7 @@ from trlmath.errors import TrlmathError
 # name -> (module:attribute, one line for --help)
 COMMANDS: dict[str, tuple[str, str]] = {
     "grade": ("trlmath.cli.grade:grade", "Grade an answer or a whole response against a gold answer."),
+    "models": ("trlmath.cli.models:models", "Make model directories from other forms (GGUF)."),
     "plugins": ("trlmath.cli.plugins:plugins", "List and show components and the plugins that offer them."),
     "recipes": ("trlmath.cli.recipes:recipes", "List the shipped recipes, or copy one."),
 }

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from trlmath.evaluation.categories import classified
 from trlmath.evaluation.report import EvaluationReport, summarise
 from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.settings import SamplingSettings
@@ -85,14 +86,14 @@ def _graded(data: EvaluationSet, number: int, group: Group) -> Group:
         prompts=[data.prompts[number]] * len(rollouts),
         completions=[r.text for r in rollouts],
         completion_ids=[list(r.token_ids) for r in rollouts],
-        finish_reason=[r.finish_reason for r in rollouts],
+        finish_reasons=[r.finish_reason for r in rollouts],
         **{k: [v] * len(rollouts) for k, v in {**problem.metadata, **columns}.items()},
     )
     return replace(
         group,
         prompt=data.prompts[number],
         problem=problem,
-        rollouts=tuple(replace(r, grade=g) for r, g in zip(rollouts, grades, strict=True)),
+        rollouts=tuple(classified(replace(r, grade=g)) for r, g in zip(rollouts, grades, strict=True)),
     )
 
 

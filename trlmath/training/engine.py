@@ -87,7 +87,7 @@ def sampler_factory(
         return (
             VllmSampler(
                 _weights_of(trainer),
-                dtype=str(next(reference.model.parameters()).dtype).removeprefix("torch."),
+                dtype=engine_dtype(trainer),
                 context=context,
                 max_seqs=min(256, completions // trainer.accelerator.num_processes),
                 seed=recipe.run.seed + trainer.accelerator.process_index,
@@ -99,6 +99,14 @@ def sampler_factory(
         )
 
     return build
+
+
+def engine_dtype(trainer: MathGRPOTrainer) -> str:
+    """The dtype the engine holds weights in: the trainer's, or bfloat16 where it computes in that."""
+    if trainer.args.bf16:
+        return "bfloat16"
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    return str(next(model.parameters()).dtype).removeprefix("torch.")
 
 
 def _gathered(trainer: MathGRPOTrainer) -> Callable[[], AbstractContextManager[Any]]:

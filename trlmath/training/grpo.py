@@ -19,10 +19,12 @@ from transformers import Trainer
 from trl import GRPOTrainer
 
 from trlmath.data.filtering import LedgerEntry, NamedFilter
+from trlmath.evaluation.categories import classified
 from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.training import group_filters, metrics, microbatches
 from trlmath.training.advantages import combine_rewards, compute_advantages
+from trlmath.training.engine import engine_dtype
 from trlmath.training.ragged import ragged_gather
 from trlmath.training.weights import WeightBridge
 from trlmath.types import Grade, Group, Problem, Rollout
@@ -106,7 +108,7 @@ class MathGRPOTrainer(GRPOTrainer):
         half = max(1, len(ids) // 2)
         probe = (ids[:half], ids[half:] or ids[:1])
         self.vllm_generation = WeightBridge(
-            self.sampler, self.reference, self.model, self.accelerator, probe, freshness
+            self.sampler, self.reference, self.model, self.accelerator, engine_dtype(self), probe, freshness
         )
         self.vllm_importance_sampling_correction = correct_sampling
         self.use_vllm = True
@@ -178,7 +180,7 @@ class MathGRPOTrainer(GRPOTrainer):
     def _attach_grades(self, rows: list[int]) -> None:
         weights = self.algorithm.reward_weights
         graded = [
-            replace(rollout, grade=metrics.merge_grades(grades, weights))
+            classified(replace(rollout, grade=metrics.merge_grades(grades, weights)))
             for rollout, grades in zip(
                 self._rollouts, zip(*(c.grades for c in self._calls), strict=True), strict=True
             )

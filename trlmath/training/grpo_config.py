@@ -2,47 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import typing
 from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import TypeAdapter, ValidationError
 from trl import GRPOConfig
 
-from trlmath.errors import RecipeError, nearest
+from trlmath.errors import RecipeError
 from trlmath.recipe import Recipe
-from trlmath.recipe.owned import OWNED
 
 # no clipping: wide enough that no ratio ever meets it
 _UNCLIPPED = 1e9
-
-
-def check_trainer(recipe: Recipe) -> None:
-    """Check names and types under `trainer:` against GRPOConfig, and convert values to those types.
-
-    Raises:
-        RecipeError: naming each wrong key, what is allowed and the nearest match.
-    """
-    hints = typing.get_type_hints(GRPOConfig)
-    names = {f.name for f in dataclasses.fields(GRPOConfig) if f.init} - set(OWNED)
-    errors = []
-    for key, value in recipe.trainer.items():
-        if key not in names:
-            errors.append(
-                f"trainer.{key}: is no argument of TRL's GRPOConfig.{nearest(key, names)} Remove it, or see "
-                "docs/recipes.md for what `trainer` takes."
-            )
-            continue
-        try:
-            recipe.trainer[key] = _converted(value, hints[key])
-        except ValidationError:
-            errors.append(
-                f"trainer.{key}: got {value!r} ({type(value).__name__}); allowed: {_type_name(hints[key])}."
-            )
-    if errors:
-        raise RecipeError("the recipe's trainer section is not valid:\n" + "\n".join(errors))
 
 
 def grpo_config(recipe: Recipe, output_dir: Path, processes: int) -> GRPOConfig:
@@ -92,15 +62,3 @@ def grpo_config(recipe: Recipe, output_dir: Path, processes: int) -> GRPOConfig:
         return GRPOConfig(**arguments)
     except (TypeError, ValueError, ImportError) as error:
         raise RecipeError(f"TRL refuses the recipe's trainer arguments: {error}") from error
-
-
-def _converted(value: Any, hint: Any) -> Any:
-    """`value` as `hint` wants it (the text "1e-6" is a number). Raises ValidationError."""
-    adapter: TypeAdapter[Any] = TypeAdapter(hint)
-    if isinstance(value, bool):  # lax conversion would take true for 1
-        return adapter.validate_python(value, strict=True)
-    return adapter.validate_python(value)
-
-
-def _type_name(hint: Any) -> str:
-    return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")

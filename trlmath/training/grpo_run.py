@@ -16,8 +16,9 @@ from transformers.utils.logging import disable_progress_bar
 from trlmath.data.filtering import LedgerEntry
 from trlmath.evaluation.report import EvaluationReport
 from trlmath.evaluation.run import EvaluationSet, evaluate
+from trlmath.hookspecs import RunView
 from trlmath.plugins import notify
-from trlmath.recipe import Recipe
+from trlmath.recipe import Recipe, check_trainer
 from trlmath.runs.directory import RunDirectory, new_run_path
 from trlmath.runs.manifest import describe
 from trlmath.runs.rollouts import write_rollouts
@@ -25,7 +26,7 @@ from trlmath.sampling.settings import SamplingSettings
 from trlmath.training.display import Display, Silent
 from trlmath.training.engine import engine_of, sampler_factory
 from trlmath.training.grpo import Algorithm, MathGRPOTrainer
-from trlmath.training.grpo_config import check_trainer, grpo_config
+from trlmath.training.grpo_config import grpo_config
 from trlmath.training.model import load_policy, lora_config
 from trlmath.training.observer import RunObserver
 from trlmath.training.prepare import dropped_by_filter, prepare
@@ -49,15 +50,16 @@ class GrpoRun:
 
     def __init__(self, recipe: Recipe, display: Display | None = None) -> None:
         self.recipe = recipe
+        check_trainer(recipe)
         state = PartialState(cpu=not torch.cuda.is_available())
         self.main, processes = state.is_main_process, state.num_processes
         self.display: Display = display if display and self.main else Silent()
-        check_trainer(recipe)
         prepared = prepare(recipe, processes)
         peft = lora_config(recipe)
         self.directory = self._shared_path()
         arguments = grpo_config(recipe, self.directory / "checkpoints", processes)
         self._files = RunDirectory(self.directory) if self.main else None
+        self._view = RunView(self.directory, recipe)
         self._prepared = prepared
         self._started = time.perf_counter()
         self._manifest = describe(
@@ -134,7 +136,7 @@ class GrpoRun:
         self._files.write_json("manifest.json", self._manifest)
         for entry in self._prepared.ledger:
             self._files.append("filters.jsonl", entry.to_dict())
-        notify("run_started", run=self)
+        notify("run_started", run=self._view)
         notify("rows_filtered", ledger=self._prepared.ledger)
 
     # -- what a recipe calls ----------------------------------------------------------------------
@@ -199,7 +201,7 @@ class GrpoRun:
         if self._files:
             self._files.write_json("manifest.json", self._manifest)
             notify("checkpoint_saved", path=self.directory / "checkpoints" / "final", step=summary["steps"])
-            notify("run_finished", run=self, summary=summary)
+            notify("run_finished", run=self._view, summary=summary)
         self.display.comparison(before, after)
         self.display.note(f"{summary['steps']} steps in {seconds:.0f} s; everything is in {self.directory}")
 

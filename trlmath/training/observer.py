@@ -8,6 +8,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from trlmath.plugins import notify
 from trlmath.runs.directory import RunDirectory
 from trlmath.training.display import grouped
 
@@ -51,6 +52,12 @@ class RunObserver(TrainerCallback):
         due = self.every and state.global_step % self.every == 0 and state.global_step < state.max_steps
         if due and self.evaluate:
             self.evaluate(state.global_step)
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Tell plugins of a checkpoint."""
+        if self.directory:
+            path = self.directory.checkpoints / f"checkpoint-{state.global_step}"
+            notify("checkpoint_saved", path=path, step=state.global_step)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Show the step before: its numbers are logged only after it has ended."""

@@ -15,7 +15,7 @@ from trlmath.data.load import column_names, load_problems, require_answers
 from trlmath.data.nano import MODEL_DIR
 from trlmath.data.prompts import Prompt, load_prompt
 from trlmath.errors import RecipeError
-from trlmath.recipe import Recipe, check_context, check_enough_prompts, check_processes
+from trlmath.recipe import Recipe, check_components, check_context, check_enough_prompts, check_processes
 from trlmath.rewards import RewardCaller, build_rewards
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.types import Problem
@@ -56,21 +56,6 @@ class Prepared:
     ledger: list[LedgerEntry] = field(default_factory=list)
 
 
-def resolve_parts(recipe: Recipe) -> tuple[Prompt, list[RewardCaller], Any, str]:
-    """Build prompt, rewards and advantage, and check the filters' and datasets' names and options.
-
-    Raises:
-        PluginError, RecipeError: naming what is wrong.
-    """
-    prompt = load_prompt(recipe.data.prompt.name, recipe.data.prompt.options)
-    rewards = build_rewards(recipe.rewards)
-    component = resolve("advantage", recipe.advantage.name)
-    for ref in recipe.filters:
-        resolve("filter", ref.name).check(ref.options)
-    label = f"{recipe.advantage.name!r} ({component.origin})"
-    return prompt, rewards, component.build(recipe.advantage.options), label
-
-
 def prepare(recipe: Recipe, processes: int = 1) -> Prepared:
     """Resolve every name, read and filter the data, and check that it fits, loading no weight.
 
@@ -78,7 +63,10 @@ def prepare(recipe: Recipe, processes: int = 1) -> Prepared:
         RecipeError, PluginError, DataError: saying what is wrong and what to do.
     """
     check_processes(recipe, processes)
-    prompt, rewards, advantage, label = resolve_parts(recipe)
+    check_components(recipe)
+    prompt = load_prompt(recipe.data.prompt.name, recipe.data.prompt.options)
+    rewards = build_rewards(recipe.rewards)
+    advantage = resolve("advantage", recipe.advantage.name)
     model_path = str(MODEL_DIR) if recipe.model.path == "nano" else recipe.model.path
     tokenizer, context = read_model_directory(model_path)
 
@@ -112,8 +100,8 @@ def prepare(recipe: Recipe, processes: int = 1) -> Prepared:
         longest_prompt=longest,
         prompt=prompt,
         rewards=rewards,
-        advantage=advantage,
-        advantage_label=label,
+        advantage=advantage.build(recipe.advantage.options),
+        advantage_label=f"{advantage.name!r} ({advantage.origin})",
         filters=filters,
         problems=problems,
         prompts=prompts,

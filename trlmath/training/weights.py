@@ -13,7 +13,7 @@ from trlmath.errors import EngineError
 from trlmath.sampling.sampler import Sampler
 
 # mean absolute difference of log-probabilities (nats) allowed between engine and trainer, by dtype
-FRESHNESS_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.15, torch.float16: 0.05}
+FRESHNESS_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.15, "float16": 0.05}
 
 
 class _ParameterWalk(VLLMGeneration):
@@ -38,6 +38,7 @@ class WeightBridge:
         reference: scores with the trainer's own module.
         model: the trainer's module (wrapped or not).
         accelerator: the trainer's accelerator.
+        dtype: in which the engine computes, e.g. ``bfloat16``.
         probe: (prompt ids, completion ids) to compare log-probabilities on.
         policy: ``stop`` raises when the engine is stale, ``warn`` only records, ``off`` does not probe.
     """
@@ -48,13 +49,14 @@ class WeightBridge:
         reference: Sampler,
         model: Any,
         accelerator: Any,
+        dtype: str,
         probe: tuple[list[int], list[int]],
         policy: str = "stop",
     ) -> None:
         self.sampler, self.reference, self.probe, self.policy = sampler, reference, probe, policy
         self.difference: float | None = None
         self._walk = _ParameterWalk(model, accelerator)
-        self._dtype = next(model.parameters()).dtype
+        self._dtype = dtype
 
     def sync_weights(self) -> None:
         """Load the current weights.
@@ -77,7 +79,7 @@ class WeightBridge:
             raise EngineError(
                 f"The engine does not generate from the trainer's weights: on a probe of {len(completion)} "
                 f"tokens the log-probabilities differ by {self.difference:.4f} nats on average, {allowed} is "
-                f"allowed for {str(self._dtype).removeprefix('torch.')}. Rollouts would come from an old policy. "
+                f"allowed for {self._dtype}. Rollouts would come from an old policy. "
                 "Use sampling.engine=transformers, or, if you know the difference is the engine's rounding, "
                 "sampling.freshness=warn."
             )
