@@ -84,6 +84,29 @@ def test_cut_updates_have_trls_uncut_gradient(make_trainer, rows, loss_type, bud
         )
 
 
+@pytest.mark.parametrize("loss_type", ["grpo", "dapo", "bnpo"])
+def test_rows_without_advantage_cost_nothing_and_change_nothing(make_trainer, rows, loss_type):
+    class SecondGroupOnly:
+        name = "second"
+
+        def __call__(self, *, completions, **columns):
+            return [Grade(float(i * i) if i >= 4 else 1.0) for i in range(len(completions))]
+
+    trainer = make_trainer({"rewards": [SecondGroupOnly()]}, loss_type=loss_type, max_steps=1)
+    trainer.create_optimizer()
+    output = generated(trainer, rows(trainer))
+    trainer.current_gradient_accumulation_steps = 1
+    GRPOTrainer.compute_loss(trainer, trainer.model, output).backward()
+    expected = {n: p.grad.clone() for n, p in trainer.model.named_parameters()}
+    trainer.model.zero_grad()
+    parts = trainer._cut(output)
+    assert sum(p["completion_ids"].size(0) for p in parts) == 4
+    trainer._buffered_inputs, trainer._step, trainer.num_iterations = [output], 1, 2
+    trainer.training_step(trainer.model, output)
+    for name, parameter in trainer.model.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name], atol=1e-6, rtol=1e-4)
+
+
 def test_a_stop_string_is_finished_and_the_cut_off_is_truncated(make_trainer, rows):
     settings = SamplingSettings(max_tokens=24, stop=("e",))
     trainer = make_trainer(settings=settings, mask_truncated_completions=True)

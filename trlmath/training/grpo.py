@@ -280,22 +280,33 @@ class MathGRPOTrainer(GRPOTrainer):
 
     def _cut(self, batch: dict[str, Any]) -> list[microbatches.MicroBatch]:
         prompts, completions = (lengths.tolist() for lengths in microbatches.row_lengths(batch))
-        rows = [i for i, length in enumerate(completions) if length > 0]
+        counted = [i for i, length in enumerate(completions) if length > 0]
+        rows = [i for i in counted if self._has_work(batch, i)]
         chosen = microbatches.plan(
             [prompts[i] for i in rows], [completions[i] for i in rows], self.algorithm.microbatch_tokens
         )
         parts = [microbatches.take(batch, [rows[i] for i in chunk]) for chunk in chosen]
-        counts = torch.tensor(
-            [len(parts), len(rows), sum(p.tokens for p in parts)], device=self.accelerator.device
-        )
-        every = self.accelerator.gather(counts).view(-1, 3).float()
+        # what is not computed still counts in the means: the update is that of all counted rows
+        tokens = int(batch["completion_mask"].sum())
+        counts = torch.tensor([len(parts), len(counted), tokens, len(rows)], device=self.accelerator.device)
+        every = self.accelerator.gather(counts).view(-1, 4).float()
+        most, _, _, _ = every.amax(0).tolist()
+        _, mean_rows, mean_tokens, worked = every.mean(0).tolist()
+        self._metrics["train"]["rows_with_advantage"].append(worked / max(mean_rows, 1.0))
         # the loss calls collectives, so every rank makes equally many calls
-        parts += [microbatches.empty(batch) for _ in range(max(int(every[:, 0].max()), 1) - len(parts))]
-        _, mean_rows, mean_tokens = every.mean(0).tolist()
+        parts += [microbatches.empty(batch) for _ in range(max(int(most), 1) - len(parts))]
         return [
             p if p.tokens == 0 else microbatches.weigh(p, self.loss_type, mean_rows, mean_tokens)
             for p in parts
         ]
+
+    def _has_work(self, batch: dict[str, Any], row: int) -> bool:
+        """Whether the row's loss has a gradient; without an advantage only terms beside the policy's have."""
+        beside = self.beta != 0.0 or self._entropy_bonus_enabled or self.aux_loss_enabled
+        # the quantile of high-entropy tokens is taken over all rows
+        if beside or self.top_entropy_quantile < 1.0:
+            return True
+        return bool((batch["advantages"][row] != 0).any())
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None

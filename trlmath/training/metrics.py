@@ -54,6 +54,10 @@ def rollout_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
         numbers[f"category/{category}"] = count / len(rollouts)
     if rollouts:
         numbers["distinct"] = len({r.text for r in rollouts}) / len(rollouts)
+        # -log p of what was drawn: an unbiased estimate of the sampled distribution's entropy, over all rows
+        drawn = [logp for r in rollouts for logp in r.logprobs or ()]
+        if drawn:
+            numbers["sampled_entropy"] = -sum(drawn) / len(drawn)
         numbers["unscorable"] = sum(g.reward is None for g in grades) / len(rollouts)
     return numbers
 
