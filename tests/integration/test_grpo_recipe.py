@@ -6,41 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
+from launching import ROOT, command, environment, launch, metrics
 
-ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["trainer.max_steps=2", "rollout.prompts_per_step=4", "rollout.group_size=4", "evaluation.limit=8"]
-
-
-def command(*arguments, processes=1):
-    where = ["--cpu"] if processes == 1 else ["--multi_gpu"]
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--quiet", *where]
-    launch += ["--num_processes", str(processes), "--num_machines", "1", "--mixed_precision", "no"]
-    return [*launch, "--dynamo_backend", "no", "recipes/grpo.py", *arguments]
-
-
-def environment():
-    return {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-
-
-def launch(*arguments, processes=1, timeout=240):
-    return subprocess.run(
-        command(*arguments, processes=processes),
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-
-
-def metrics(directory):
-    return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.slow
