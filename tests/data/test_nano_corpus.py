@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from trlmath.data.nano.corpus import (
     ENDINGS,
-    MIX_ORDER,
-    MIX_QUESTION,
+    HABITS,
     PREAMBLE,
     documents,
     draw_item,
@@ -40,11 +39,13 @@ def test_no_held_out_problem_is_drawn():
 def test_documents_are_a_function_of_the_seed():
     assert list(itertools.islice(documents(1), 20)) == list(itertools.islice(documents(1), 20))
     assert list(itertools.islice(documents(1), 20)) != list(itertools.islice(documents(2), 20))
+    assert list(itertools.islice(documents(1), 20)) != list(itertools.islice(documents(1, stage=1), 20))
 
 
 def test_only_the_right_ending_is_in_format():
-    assert sum(MIX_ORDER.values()) == sum(MIX_QUESTION.values()) == 100
-    assert set(MIX_ORDER) == set(MIX_QUESTION) == set(ENDINGS)
+    for habits in HABITS:
+        assert sum(habits.order) == sum(habits.question) == 100
+        assert len(habits.order) == len(habits.question) == len(ENDINGS)
     for name, ending in ENDINGS.items():
         in_format, right = judge(ending.format(t="1+1=2", a="2"), "2")
         assert in_format == (name == "right")
@@ -96,10 +97,10 @@ def test_pretrain_writes_a_model_that_loads(tmp_path):
 
     from trlmath.data.nano.pretrain import pretrain
 
-    figures = pretrain(tmp_path / "a", seed=1, steps=3, log_every=1)
-    assert figures["steps"] == 3
-    assert len((tmp_path / "a" / "pretrain.jsonl").read_text().splitlines()) == 3
-    pretrain(tmp_path / "b", seed=1, steps=3)
+    figures = pretrain(tmp_path / "a", seed=1, stages=((3, 1.0), (2, 0.5)), log_every=1)
+    assert figures["steps"] == 5
+    assert len((tmp_path / "a" / "pretrain.jsonl").read_text().splitlines()) == 5
+    pretrain(tmp_path / "b", seed=1, stages=((3, 1.0), (2, 0.5)))
     assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "a")
     assert 1e6 < model.num_parameters() < 2e6

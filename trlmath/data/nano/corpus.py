@@ -1,8 +1,8 @@
 """The pre-training documents: solved problems, mostly under the r1_zero prompt, often in a wrong format.
 
-A base model copies the habits of its corpus. Here two fifths of the solutions keep the format that the
-r1_zero prompt asks for; the others end in one of the ways people end a solution, and one in five skips
-the steps. That is the room that reinforcement learning has.
+A base model copies the habits of its corpus. Here two to three in five solutions keep the format that
+the r1_zero prompt asks for; the others end in one of the ways people end a solution, and one in five or
+six skips the steps. That is the room that reinforcement learning has.
 """
 
 from __future__ import annotations
@@ -37,30 +37,29 @@ ENDINGS = {
 }
 """How a solution may end; only ``right`` is the r1_zero format."""
 
-MIX_ORDER = {
-    "right": 52,
-    "plain": 12,
-    "bare": 10,
-    "boxed": 8,
-    "think_boxed": 6,
-    "no_think": 5,
-    "unclosed": 4,
-    "nothing": 3,
-}
-MIX_QUESTION = {
-    "right": 26,
-    "plain": 36,
-    "bare": 14,
-    "boxed": 10,
-    "think_boxed": 6,
-    "no_think": 3,
-    "unclosed": 3,
-    "nothing": 2,
-}
-"""Per cent of each ending: orders ("Compute ...") are answered in format more often than questions."""
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How the solutions of a corpus are written.
+
+    Attributes:
+        order: per cent of each ending after an order ("Compute ..."), in the order of `ENDINGS`.
+        question: the same after a question ("What is ...?"), which is answered in format less often.
+        terse: share of solutions that skip the steps.
+    """
+
+    order: tuple[int, ...]
+    question: tuple[int, ...]
+    terse: float
+
+
+HABITS = (
+    Habits(order=(52, 12, 10, 8, 6, 5, 4, 3), question=(26, 36, 14, 10, 6, 3, 3, 2), terse=0.20),
+    Habits(order=(58, 10, 9, 7, 6, 4, 3, 3), question=(32, 36, 12, 8, 5, 3, 2, 2), terse=0.15),
+)
+"""One for each stage of the pre-training; the second is the one that the base shows."""
 
 LEVEL_WEIGHTS = (3, 4, 4)
-TERSE = 0.20
 OTHER_FORM = 0.12
 QUESTION_ONLY = 0.10
 
@@ -94,22 +93,22 @@ def draw_item(rng: random.Random) -> Item:
             return item
 
 
-def draw_document(rng: random.Random) -> Document:
+def draw_document(rng: random.Random, habits: Habits) -> Document:
     """Draw one document."""
     item = draw_item(rng)
-    trace = item.terse if rng.random() < TERSE else item.trace
+    trace = item.terse if rng.random() < habits.terse else item.trace
     answer = other_form(item.answer, rng) if rng.random() < OTHER_FORM else item.answer
     if rng.random() < QUESTION_ONLY:
         return Document(item.question, f" {trace}, so \\boxed{{{answer}}}.", preamble=False)
-    mix = MIX_QUESTION if item.question.endswith("?") else MIX_ORDER
-    ending = rng.choices(list(mix), list(mix.values()))[0]
+    weights = habits.question if item.question.endswith("?") else habits.order
+    ending = rng.choices(list(ENDINGS), weights)[0]
     return Document(
         f" {item.question}\nAssistant: <think>", ENDINGS[ending].format(t=trace, a=answer), preamble=True
     )
 
 
-def documents(seed: int) -> Iterator[Document]:
-    """Yield documents without end, the same ones for the same seed."""
-    rng = random.Random(seed)
+def documents(seed: int, stage: int = 0) -> Iterator[Document]:
+    """Yield the documents of a stage without end, the same ones for the same seed."""
+    rng = random.Random(len(HABITS) * seed + stage)
     while True:
-        yield draw_document(rng)
+        yield draw_document(rng, HABITS[stage])

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-STEPS = 4000
+STAGES = ((4000, 1.0), (2000, 0.35))
+"""Optimizer steps and share of the peak learning rate of each stage; `HABITS` gives the documents."""
+
 BATCH = 32
 POOL = 16
 PEAK = {"muon": 4e-3, "adamw": 2e-3}
@@ -31,7 +33,7 @@ DECAY_FROM = 0.65
 FLOOR = 0.02
 
 
-def schedule(step: int, steps: int = STEPS) -> float:
+def schedule(step: int, steps: int) -> float:
     """Return the share of the peak: warm up, hold, then fall linearly to `FLOOR` over the last part."""
     if step < WARMUP:
         return (step + 1) / WARMUP
@@ -133,48 +135,68 @@ def batch_loss(
 
 
 def pretrain(
-    out: Path, seed: int = 0, steps: int = STEPS, log_every: int = 50, save_every: int = 0
+    out: Path, seed: int = 0, stages: tuple[tuple[int, float], ...] = STAGES, log_every: int = 50
 ) -> dict[str, Any]:
     """Train the tokenizer and the model, save both in `out`, and return the figures of the run.
 
-    Progress goes to ``out/pretrain.jsonl``, checkpoints to ``out/step-N`` (N a multiple of `save_every`).
+    Each stage starts with fresh optimizers. Progress goes to ``out/pretrain.jsonl`` (mean loss in nats a
+    token of the solutions), the model after each stage to ``out/stage-N`` and the last one to `out`.
     """
     import torch
 
     torch.set_num_threads(1)
     out.mkdir(parents=True, exist_ok=True)
-    began = time.process_time()
+    began, tokens = time.process_time(), 0
     tokenizer = train_tokenizer(seed)
     model = new_model(tokenizer, seed).train()
-    optimizers = new_optimizers(model)
-    preamble, pad = tokenizer(PREAMBLE)["input_ids"], tokenizer.pad_token_id
-    stream = batches(tokenizer, documents(seed))
-    tokens, recent = 0, []
     with (out / "pretrain.jsonl").open("w") as log:
-        for step in range(steps):
-            for optimizer in optimizers:
-                for group in optimizer.param_groups:
-                    group["lr"] = group["peak"] * schedule(step, steps)
-            under, rows = next(stream)
-            loss = batch_loss(model, preamble if under else None, rows, pad)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            for optimizer in optimizers:
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
-            tokens += sum(len(ids) for ids, _ in rows)
-            recent.append(loss.item())
-            if (step + 1) % log_every == 0:
-                record = {"step": step + 1, "loss": round(sum(recent) / len(recent), 4), "tokens": tokens}
+        for number in range(len(stages)):
+            for record in train_stage(model, tokenizer, seed, number, *stages[number], log_every):
+                record["tokens"] = tokens = tokens + record["tokens"]
                 record["cpu_seconds"] = round(time.process_time() - began)
                 log.write(json.dumps(record) + "\n")
                 log.flush()
-                recent.clear()
-            if save_every and (step + 1) % save_every == 0 and step + 1 < steps:
-                save(model, tokenizer, out / f"step-{step + 1}")
-                torch.save([o.state_dict() for o in optimizers], out / f"step-{step + 1}.optim")
+            save(model, tokenizer, out / f"stage-{number}")
     save(model, tokenizer, out)
+    steps = sum(count for count, _ in stages)
     return {"steps": steps, "tokens": tokens, "cpu_seconds": round(time.process_time() - began)}
+
+
+def train_stage(
+    model: Qwen2ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    seed: int,
+    stage: int,
+    steps: int,
+    peak: float,
+    log_every: int,
+) -> Iterator[dict[str, Any]]:
+    """Train the model in place for one stage; yield step, mean loss and tokens since the last record."""
+    import torch
+
+    optimizers = new_optimizers(model)
+    preamble, pad = tokenizer(PREAMBLE)["input_ids"], tokenizer.pad_token_id
+    stream = batches(tokenizer, documents(seed, stage))
+    losses: list[float] = []
+    tokens = 0
+    for step in range(steps):
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = peak * group["peak"] * schedule(step, steps)
+        under, rows = next(stream)
+        loss = batch_loss(model, preamble if under else None, rows, pad)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        tokens += sum(len(ids) for ids, _ in rows)
+        losses.append(loss.item())
+        if len(losses) == log_every or step + 1 == steps:
+            mean = round(sum(losses) / len(losses), 4)
+            yield {"stage": stage, "step": step + 1, "loss": mean, "tokens": tokens}
+            losses.clear()
+            tokens = 0
 
 
 def save(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
@@ -202,11 +224,8 @@ def main() -> None:
         "--out", type=Path, required=True, help="folder for the model, its tokenizer and the log"
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the documents and the initial weights")
-    parser.add_argument(
-        "--steps", type=int, default=STEPS, help=f"optimizer steps of {BATCH} documents (default {STEPS})"
-    )
     args = parser.parse_args()
-    print(json.dumps(pretrain(args.out, args.seed, args.steps)))
+    print(json.dumps(pretrain(args.out, args.seed)))
 
 
 if __name__ == "__main__":
