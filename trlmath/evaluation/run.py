@@ -1,19 +1,23 @@
-"""Evaluate a sampler on problems: generate, grade, append each row to a file."""
+"""Evaluate a sampler on problems: generate, grade and save chunk by chunk, drawing nothing twice."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from trlmath.evaluation.categories import classified
+from trlmath.evaluation.merge import merge_grades
 from trlmath.evaluation.report import EvaluationReport, summarise
+from trlmath.evaluation.sample import PROMPT_TOO_LONG, Sample, samples_of
+from trlmath.evaluation.store import append_samples
 from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.settings import SamplingSettings
-from trlmath.types import Grade, Group, Problem
+from trlmath.types import Grade, Group, Problem, Rollout
+
+CHUNK = 64
 
 
 @dataclass(frozen=True)
@@ -24,13 +28,26 @@ class EvaluationSet:
         problems: each counts exactly once.
         prompts: the text given to the model, one a problem.
         prompt_ids: its tokens.
-        reward: ``(**columns) -> list[Grade]``, grades completions.
+        rewards: each ``(**columns) -> list[Grade]``, grades completions; the first one's parts count.
+        weights: of the rewards in the sum; default 1 each.
+        too_long: numbers of the problems whose prompt leaves no room: counted, not generated.
     """
 
     problems: Sequence[Problem]
     prompts: Sequence[str]
     prompt_ids: Sequence[Sequence[int]]
-    reward: Callable[..., list[Grade]]
+    rewards: Sequence[Callable[..., list[Grade]]]
+    weights: Sequence[float] = ()
+    too_long: frozenset[int] = field(default_factory=frozenset)
+
+
+def chunks(problems: int, size: int = CHUNK) -> list[list[int]]:
+    """Cut problem numbers into the chunks that are generated, graded and saved together.
+
+    They do not depend on the number of processes or on what is done already. So each completion is drawn
+    in the same batch with the same seed however often an evaluation was interrupted.
+    """
+    return [list(range(start, min(start + size, problems))) for start in range(0, problems, size)]
 
 
 def evaluate(
@@ -42,80 +59,118 @@ def evaluate(
     samples: Path | None = None,
     share: tuple[int, int] = (0, 1),
     gather: Callable[[list[Any]], list[Any]] = lambda values: values,
-    progress: Callable[[int], None] | None = None,
-    chunk: int = 64,
+    progress: Callable[..., None] | None = None,
+    chunk: int = CHUNK,
+    done: Sequence[Sample] = (),
+    by: Sequence[str] = (),
 ) -> EvaluationReport:
     """Evaluate on every problem of `data`, spread over processes.
 
     Args:
         name: of the setting, kept in the report and the rows.
         n: completions a problem.
-        samples: JSON lines file that rows are appended to (by the first process).
-        share: (process, processes): this process takes every `processes`-th problem.
-        gather: collects a list from all processes, in their order.
-        progress: called with the number of problems just finished.
+        samples: JSON lines file that rows are appended to (by the first process) as they come.
+        share: (process, processes): which chunks this process takes.
+        gather: collects a list from all processes, in their order; called once a round of chunks.
+        progress: called with the number of problems just finished, by all processes together, and
+            ``tok/s``.
         chunk: problems generated at once.
+        done: rows of whole chunks of this setting that are saved already (see `store.resume`).
+        by: dataset fields to break the report down by.
 
     Returns:
-        the report over all processes' problems, the same on every process.
+        the report over all problems, the same on every process.
     """
     process, processes = share
-    mine = list(range(process, len(data.problems), processes))
-    groups: list[tuple[int, Group]] = []
-    spent = 0.0
-    for start in range(0, len(mine), chunk):
-        numbers = mine[start : start + chunk]
-        seed = None if settings.seed is None else settings.seed + (numbers[0] << 16)
+    rows = list(done)
+    saved = {row.problem for row in rows}
+    missing = [c for c in chunks(len(data.problems), chunk) if c[0] not in saved]
+    if progress and saved:
+        progress(len(saved))
+    spent, drawn = 0.0, 0
+    for start in range(0, len(missing), processes):
+        turn = missing[start : start + processes]
+        # a process without a chunk generates nothing, but takes part: sharded models are gathered together
+        numbers = turn[process] if process < len(turn) else []
         started = time.perf_counter()
-        found = sampler.generate([data.prompt_ids[i] for i in numbers], replace(settings, seed=seed), n=n)
+        mine = _chunk(sampler, data, name, settings, n, numbers)
+        new = gather(mine)
         spent += time.perf_counter() - started
-        groups += [(i, _graded(data, i, group)) for i, group in zip(numbers, found, strict=True)]
+        drawn += sum(row.tokens for row in new)
+        rows += new
+        if samples is not None and process == 0:
+            append_samples(samples, new)
         if progress:
-            progress(len(numbers))
-    everything = sorted(gather(groups), key=lambda pair: pair[0])
-    slowest = max(gather([spent]))
-    if samples is not None and process == 0:
-        _append(samples, name, everything)
-    return summarise(name, [group for _, group in everything], slowest)
+            progress(sum(map(len, turn)), **{"tok/s": drawn / max(spent, 1e-9)})
+    rows.sort(key=lambda row: (row.problem, row.sample))
+    seconds = max(gather([spent]))
+    return summarise(name, rows, seconds, by, greedy=settings.temperature == 0, generated=drawn)
 
 
-def _graded(data: EvaluationSet, number: int, group: Group) -> Group:
-    problem, rollouts = data.problems[number], group.rollouts
-    columns = {"question": problem.question, "answer": problem.answer, "solution": problem.solution}
-    grades = data.reward(
-        prompts=[data.prompts[number]] * len(rollouts),
-        completions=[r.text for r in rollouts],
-        completion_ids=[list(r.token_ids) for r in rollouts],
-        finish_reasons=[r.finish_reason for r in rollouts],
-        **{k: [v] * len(rollouts) for k, v in {**problem.metadata, **columns}.items()},
+def _chunk(
+    sampler: Sampler,
+    data: EvaluationSet,
+    name: str,
+    settings: SamplingSettings,
+    n: int,
+    numbers: Sequence[int],
+) -> list[Sample]:
+    seed = None if settings.seed is None or not numbers else settings.seed + (numbers[0] << 16)
+    fitting = [i for i in numbers if i not in data.too_long]
+    found = sampler.generate([data.prompt_ids[i] for i in fitting], replace(settings, seed=seed), n=n)
+    graded = dict(zip(fitting, grade_groups(data, fitting, found), strict=True))
+    rows: list[Sample] = []
+    for i in numbers:
+        group = graded.get(i) or _too_long(data, i, n)
+        rows += samples_of(group, data.problems[i], name, i, seed)
+    return rows
+
+
+def grade_groups(data: EvaluationSet, numbers: Sequence[int], groups: Sequence[Group]) -> list[Group]:
+    """Grade the rollouts of `groups`, one for each problem number, with every reward in one call each."""
+    flat = [(i, rollout) for i, group in zip(numbers, groups, strict=True) for rollout in group.rollouts]
+    if not flat:
+        return []
+    columns = rollout_columns([data.problems[i] for i, _ in flat])
+    by_reward = [
+        reward(
+            prompts=[data.prompts[i] for i, _ in flat],
+            completions=[r.text for _, r in flat],
+            completion_ids=[list(r.token_ids) for _, r in flat],
+            finish_reasons=[r.finish_reason for _, r in flat],
+            **columns,
+        )
+        for reward in data.rewards
+    ]
+    weights = list(data.weights) or [1.0] * len(data.rewards)
+    graded = iter(
+        classified(replace(rollout, grade=merge_grades(grades, weights)))
+        for (_, rollout), grades in zip(flat, zip(*by_reward, strict=True), strict=True)
     )
-    return replace(
-        group,
-        prompt=data.prompts[number],
-        problem=problem,
-        rollouts=tuple(classified(replace(r, grade=g)) for r, g in zip(rollouts, grades, strict=True)),
-    )
+    return [
+        replace(
+            group,
+            prompt=data.prompts[i],
+            problem=data.problems[i],
+            rollouts=tuple(next(graded) for _ in group.rollouts),
+        )
+        for i, group in zip(numbers, groups, strict=True)
+    ]
 
 
-def _append(path: Path, setting: str, groups: Sequence[tuple[int, Group]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        for number, group in groups:
-            for sample, rollout in enumerate(group.rollouts):
-                grade = rollout.grade or Grade(None)
-                row = {
-                    "setting": setting,
-                    "problem": number,
-                    "sample": sample,
-                    "question": group.problem.question if group.problem else None,
-                    "gold": group.problem.answer if group.problem else None,
-                    "prompt": group.prompt,
-                    "completion": rollout.text,
-                    "tokens": len(rollout.token_ids),
-                    "finish_reason": rollout.finish_reason,
-                    "reward": grade.reward,
-                    "parts": dict(grade.parts),
-                    "category": grade.category,
-                    "reason": grade.reason,
-                }
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+def rollout_columns(problems: Sequence[Problem]) -> dict[str, list[Any]]:
+    """The dataset's columns as rewards take them: one item for each rollout, given its problem."""
+    names = dict.fromkeys(name for problem in problems for name in problem.metadata)
+    columns = {name: [problem.metadata.get(name) for problem in problems] for name in names}
+    return columns | {
+        "question": [problem.question for problem in problems],
+        "answer": [problem.answer for problem in problems],
+        "solution": [problem.solution for problem in problems],
+    }
+
+
+def _too_long(data: EvaluationSet, number: int, n: int) -> Group:
+    reason = f"the prompt has {len(data.prompt_ids[number])} tokens, which leaves no room for max_tokens"
+    grade = Grade(0.0, {"format": 0.0, "answer": 0.0, "both": 0.0}, PROMPT_TOO_LONG, reason)
+    rollout = Rollout("", (), (), "length", grade)
+    return Group(data.prompts[number], tuple(data.prompt_ids[number]), (rollout,) * n, data.problems[number])

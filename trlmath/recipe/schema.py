@@ -134,7 +134,10 @@ class EvaluationSetting(Section):
 
 
 class EvaluationSection(Section):
-    """Evaluation before, after, and every so many steps (`every: 0`: only before and after)."""
+    """Evaluation before, after, and every so many steps (`every: 0`: only before and after).
+
+    `by`: dataset fields to break the rates down by. `chunk`: problems generated, graded and saved at once.
+    """
 
     enabled: bool = True
     every: Int = Field(default=0, ge=0)
@@ -143,6 +146,15 @@ class EvaluationSection(Section):
         EvaluationSetting(name="sampled", temperature=1.0, n=1),
         EvaluationSetting(name="greedy", temperature=0.0, n=1),
     ]
+    by: list[str] = []
+    chunk: Int = Field(default=64, ge=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_field(cls, value: Any) -> Any:
+        if isinstance(value, dict) and isinstance(value.get("by"), str):
+            return {**value, "by": [value["by"]]}
+        return value
 
 
 class RunSection(Section):

@@ -101,6 +101,8 @@ class VllmSampler:
         """See `Sampler.generate`."""
         from vllm import SamplingParams
 
+        if not prompts:
+            return []
         self._wake(["weights", "kv_cache"])
         params = [
             SamplingParams(

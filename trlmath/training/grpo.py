@@ -20,6 +20,7 @@ from trl import GRPOTrainer
 
 from trlmath.data.filtering import LedgerEntry, NamedFilter
 from trlmath.evaluation.categories import classified
+from trlmath.evaluation.merge import merge_grades
 from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.training import group_filters, metrics, microbatches
@@ -180,7 +181,7 @@ class MathGRPOTrainer(GRPOTrainer):
     def _attach_grades(self, rows: list[int]) -> None:
         weights = self.algorithm.reward_weights
         graded = [
-            classified(replace(rollout, grade=metrics.merge_grades(grades, weights)))
+            classified(replace(rollout, grade=merge_grades(grades, weights)))
             for rollout, grades in zip(
                 self._rollouts, zip(*(c.grades for c in self._calls), strict=True), strict=True
             )

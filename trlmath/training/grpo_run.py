@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -22,12 +22,14 @@ from trlmath.recipe import Recipe, check_trainer
 from trlmath.runs.directory import RunDirectory, new_run_path
 from trlmath.runs.manifest import describe
 from trlmath.runs.rollouts import write_rollouts
+from trlmath.sampling.choose import engine_of
+from trlmath.sampling.models import load_policy
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.training.display import Display, Silent
-from trlmath.training.engine import engine_of, sampler_factory
+from trlmath.training.engine import sampler_factory
 from trlmath.training.grpo import Algorithm, MathGRPOTrainer
 from trlmath.training.grpo_config import grpo_config
-from trlmath.training.model import load_policy, lora_config
+from trlmath.training.model import lora_config
 from trlmath.training.observer import RunObserver
 from trlmath.training.prepare import dropped_by_filter, prepare
 from trlmath.types import Group
@@ -152,7 +154,8 @@ class GrpoRun:
             self._prepared.eval_problems,
             self._prepared.eval_prompts,
             self._prepared.eval_prompt_ids,
-            self._prepared.rewards[0],
+            self._prepared.rewards,
+            [reward.weight for reward in self._prepared.rewards],
         )
         sampler = self.trainer.ready_sampler()
         accelerator = self.trainer.accelerator
@@ -169,7 +172,9 @@ class GrpoRun:
                     self._files.samples if self._files else None,
                     share=(accelerator.process_index, accelerator.num_processes),
                     gather=gather_object if accelerator.num_processes > 1 else list,
-                    progress=_times(advance, accelerator.num_processes),
+                    progress=advance,
+                    chunk=self.recipe.evaluation.chunk,
+                    by=self.recipe.evaluation.by,
                 )
             reports.append(report)
             self._record_evaluation(setting.name, report)
@@ -266,8 +271,3 @@ class GrpoRun:
     def _on_drops(self, dropped: list[LedgerEntry], step: int) -> None:
         for entry in dropped if self._files else ():
             self._files.append("filters.jsonl", {"step": step, **entry.to_dict()})  # type: ignore[union-attr]
-
-
-def _times(advance: Callable[..., None], processes: int) -> Callable[[int], None]:
-    """Each process evaluates its share at about the same speed, and only the first shows progress."""
-    return lambda count: advance(count * processes)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 
 import torch
 
-from trlmath.types import Grade, Rollout
+from trlmath.types import Rollout
 
 
 def completion_lengths(lengths: torch.Tensor, truncated: torch.Tensor) -> dict[str, float]:
@@ -30,16 +30,6 @@ def completion_lengths(lengths: torch.Tensor, truncated: torch.Tensor) -> dict[s
         "min_terminated_length": finished.min().item(),
         "max_terminated_length": finished.max().item(),
     }
-
-
-def merge_grades(grades: Sequence[Grade], weights: Sequence[float]) -> Grade:
-    """One grade of several rewards': weighted reward, all parts (the first reward's win), first category."""
-    scored = [w * g.reward for g, w in zip(grades, weights, strict=True) if g.reward is not None]
-    parts: dict[str, float | None] = {}
-    for grade in reversed(grades):
-        parts.update(grade.parts)
-    told = next((g for g in grades if g.category), grades[0])
-    return Grade(sum(scored) if scored else None, parts, told.category, told.reason, told.span)
 
 
 def rollout_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:

@@ -1,31 +1,11 @@
-"""Load the policy a recipe names."""
+"""The adapter a recipe asks for."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from transformers import AutoModelForCausalLM
-
 from trlmath.errors import RecipeError, nearest
 from trlmath.recipe import Recipe
-
-
-def load_policy(recipe: Recipe, path: str) -> Any:
-    """Load the weights of `path` in the recipe's dtype and attention.
-
-    Raises:
-        RecipeError: the weights cannot be loaded so; transformers' own words follow.
-    """
-    try:
-        return AutoModelForCausalLM.from_pretrained(
-            path, dtype=recipe.model.dtype, attn_implementation=recipe.model.attention
-        )
-    except (OSError, ValueError, ImportError) as error:
-        raise RecipeError(
-            f"the weights of {path!r} cannot be loaded with model.dtype={recipe.model.dtype} and "
-            f"model.attention={recipe.model.attention}: {error} sdpa works everywhere; flash_attention_2 "
-            "needs a GPU and the extra 'flash'."
-        ) from error
 
 
 def lora_config(recipe: Recipe) -> Any:

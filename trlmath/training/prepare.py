@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-
-from transformers import AutoConfig, AutoTokenizer
 
 from trlmath.components import resolve
 from trlmath.data.filtering import LedgerEntry, NamedFilter, build_filters, filter_problems
 from trlmath.data.load import column_names, load_problems, require_answers
 from trlmath.data.nano import MODEL_DIR
 from trlmath.data.prompts import Prompt, load_prompt
-from trlmath.errors import RecipeError
 from trlmath.recipe import Recipe, check_components, check_context, check_enough_prompts, check_processes
 from trlmath.rewards import RewardCaller, build_rewards
+from trlmath.sampling.models import read_model_directory
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.types import Problem
 
@@ -112,36 +109,6 @@ def prepare(recipe: Recipe, processes: int = 1) -> Prepared:
         eval_prompt_ids=eval_ids,
         ledger=filtered.dropped,
     )
-
-
-def read_model_directory(path: str) -> tuple[Any, int | None]:
-    """Return (tokenizer, context in tokens or None) of a model, reading its small files only.
-
-    Raises:
-        RecipeError: there is no such model.
-    """
-    if ("/" not in path or path.startswith((".", "/", "~"))) and not Path(path).expanduser().is_dir():
-        raise RecipeError(
-            f"model.path: there is no folder {path!r}. Give `nano` (the embedded model), a folder with "
-            "config.json, or a Hub id owner/name."
-        )
-    where = str(Path(path).expanduser()) if Path(path).expanduser().is_dir() else path
-    try:
-        config = AutoConfig.from_pretrained(where)
-        tokenizer = AutoTokenizer.from_pretrained(where, padding_side="left", truncation_side="left")
-    except (OSError, ValueError, KeyError) as error:
-        raise RecipeError(
-            f"model.path: {path!r} cannot be read as a model: {error} Give a folder with config.json and a "
-            "tokenizer, or check the Hub id and the network."
-        ) from error
-    if tokenizer.eos_token_id is None:
-        raise RecipeError(
-            f"model.path: the tokenizer of {path!r} has no end-of-text token, so no completion could end. "
-            "Set eos_token in its tokenizer_config.json."
-        )
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return tokenizer, getattr(config.get_text_config(), "max_position_embeddings", None)
 
 
 def training_settings(recipe: Recipe, prompt: Prompt) -> SamplingSettings:
