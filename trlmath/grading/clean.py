@@ -65,7 +65,7 @@ _DROP = re.compile(
     r"|\\(?:phantom|hphantom|vphantom|label|tag|color|textcolor)\*?\s*(?:\[[^\[\]]*\])?\{[^{}]*\}"
 )
 _BLANK = re.compile(
-    r"(?<!\\)\\(?:quad|qquad|thinspace|enspace|medspace|space|,|;|:|>| |!)|(?<!\\)~|[ \t\r\n\f\v]+"
+    r"(?:(?<!\\)\\(?:quad|qquad|thinspace|enspace|medspace|space|,|;|:|>| |!)|(?<!\\)~|[ \t\r\n\f\v])+"
 )
 _ALIAS = {
     r"\tfrac": r"\frac", r"\dfrac": r"\frac", r"\cfrac": r"\frac", r"\leq": r"\le", r"\leqslant": r"\le",

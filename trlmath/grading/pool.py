@@ -19,6 +19,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -28,12 +29,14 @@ from pebble import ProcessExpired, ProcessPool
 
 from trlmath.errors import GradingError
 
-TIMEOUT = 3.0
+TIMEOUT = 5.0
 """Seconds that one pair may take in a worker."""
 MEMORY_BYTES = 4 * 1024**3
 """Address space of one worker."""
 WORKERS = 2
 START_SECONDS = 120.0
+PROOF = ((r"\frac{1}{2}+\frac{1}{3}", r"\frac{5}{6}", True), ("0.83", r"\frac{5}{6}", False))
+"""What each new pool must grade rightly: prediction, gold, verdict."""
 _PR_SET_PDEATHSIG = 1
 
 Judged = tuple[bool | None, str, str]
@@ -123,12 +126,15 @@ def _quiet_start() -> Iterator[None]:
 class Pool:
     """A pebble pool of warm workers that has proven itself on one right and one wrong answer."""
 
-    def __init__(self, workers: int = WORKERS, timeout: float = TIMEOUT, memory: int = MEMORY_BYTES) -> None:
+    def __init__(self, workers: int = WORKERS) -> None:
         self.pid = os.getpid()
         self.workers = workers
-        self.timeout = timeout
+        self.timeout = TIMEOUT
         self._pool = ProcessPool(
-            max_workers=workers, initializer=_initialise, initargs=(self.pid, memory), context=_Context()
+            max_workers=workers,
+            initializer=_initialise,
+            initargs=(self.pid, MEMORY_BYTES),
+            context=_Context(),
         )
         self._closing = threading.Event()
         started = threading.Event()
@@ -145,28 +151,26 @@ class Pool:
 
     def _keep(self, started: threading.Event) -> None:
         _ = self._pool.active  # starts the workers
-        self._first = [
-            self._pool.schedule(_task, args=(r"\frac{1}{2}+\frac{1}{3}", r"\frac{5}{6}", START_SECONDS)),
-            self._pool.schedule(_task, args=("0.83", r"\frac{5}{6}", START_SECONDS)),
-        ]
+        self._first = [self._pool.schedule(_task, args=(p, g, START_SECONDS)) for p, g, _ in PROOF]
         started.set()
         self._closing.wait()
 
     def _prove(self) -> None:
         try:
-            right, wrong = (future.result(START_SECONDS)[0] for future in self._first)
+            said = [future.result(START_SECONDS)[0] for future in self._first]
         except (ProcessExpired, BrokenProcessPool, FutureTimeout, OSError, ImportError) as error:
             self.close()
             raise GradingError(
                 f"the grading workers cannot start ({type(error).__name__}: {error}). Check that `python -c "
                 f"'import sympy, math_verify'` works in this environment and that memory allows it."
             ) from error
-        if right is not True or wrong is not False:
-            self.close()
-            raise GradingError(
-                f"the grading workers grade wrongly: 1/2+1/3 against 5/6 gave {right}, 0.83 against 5/6 gave "
-                f"{wrong}. Run `trlmath doctor` and reinstall trlmath with its dependencies."
-            )
+        for (prediction, gold, truth), verdict in zip(PROOF, said, strict=True):
+            if verdict is not truth:
+                self.close()
+                raise GradingError(
+                    f"the grading workers grade wrongly: {prediction} against {gold} gave {verdict}, not "
+                    f"{truth}. Run `trlmath doctor` and reinstall trlmath with its dependencies."
+                )
 
     def judge(self, pairs: Sequence[tuple[str, str]]) -> list[Judged]:
         """Judge pairs in the workers, in order. A pair that kills its worker is tried once more, alone."""
@@ -223,11 +227,27 @@ def judge(pairs: Sequence[tuple[str, str]], workers: int | None = None) -> list[
     Raises:
         GradingError: the workers cannot start, twice.
     """
-    try:
-        return pool(workers).judge(pairs)
-    except (BrokenProcessPool, RuntimeError):
-        shutdown()
-        return pool(workers).judge(pairs)
+    for last in (False, True):
+        current = pool(workers)
+        try:
+            return current.judge(pairs)
+        except (BrokenProcessPool, RuntimeError, CancelledError) as error:
+            _drop(current)
+            if last:
+                raise GradingError(
+                    f"the grading workers died twice in a row ({type(error).__name__}: {error}). "
+                    "Is something on this machine ending processes (out of memory)?"
+                ) from error
+    raise AssertionError("unreachable")
+
+
+def _drop(broken: Pool) -> None:
+    """Close a pool that broke, unless another thread has already put a new one in its place."""
+    global _pool
+    with _pool_lock:
+        if _pool is broken:
+            _pool = None
+            broken.close()
 
 
 def shutdown() -> None:

@@ -10,13 +10,11 @@ from functools import cached_property
 
 from trlmath.grading.clean import MAX_LENGTH, clean, markup
 from trlmath.grading.limits import LIMITS
-from trlmath.grading.numeric import variables
 from trlmath.grading.parser import parse
 from trlmath.grading.prose import ends_with_text, listing, statement
 from trlmath.grading.spans import Span, boxes
 from trlmath.grading.structure import agree
 from trlmath.grading.syntax import Node
-from trlmath.grading.values import exact
 from trlmath.grading.verdict import Step
 from trlmath.grading.words import choice_letter, fraction_words, is_prose, is_text, plain_text, stated_choice
 
@@ -158,8 +156,6 @@ def structure(pair: Pair) -> Ruling | None:
     if equal is None:
         pair.unsettled = True
         return None
-    if rule == "value":
-        rule = _kind_of_value(p, g)
     if equal:
         return Ruling(True, rule, _REASONS.get(rule, f"equal by the rule {rule}"))
     if _is_list(p) and not _is_list(g):
@@ -188,6 +184,8 @@ def sentence(pair: Pair) -> Ruling | None:
     """A sentence that states exactly one final answer."""
     if pair.node_p is not None or pair.node_g is None or not _ENGLISH.search(_no_commands(pair.p)):
         return None
+    if pair.unsettled and not is_prose(pair.p):
+        return None  # mathematics that a worker may yet read
     stated = statement(pair.prediction if not pair.found else pair.p)
     if stated is None:
         return None
@@ -252,16 +250,6 @@ _REASONS = {
     "function": "the same function at every test point",
     "same_form": "the same expression",
 }
-
-
-def _kind_of_value(p: Node, g: Node) -> str:
-    if variables(p) or variables(g):
-        return "function"
-    while p[0] in ("unit", "deg", "pct"):
-        p = p[1]
-    while g[0] in ("unit", "deg", "pct"):
-        g = g[1]
-    return "rational" if exact(p) is not None and exact(g) is not None else "number"
 
 
 def _is_list(node: Node) -> bool:

@@ -29,7 +29,7 @@ class Reading:
 
 
 RULE = {
-    "value": "value", "matrix": "matrix", "tuple": "tuple", "many": "list", "set": "real_set",
+    "matrix": "matrix", "tuple": "tuple", "many": "list", "set": "real_set",
     "equation": "equation", "inequality": "inequality", "ratio": "ratio", "text": "text",
 }  # fmt: skip
 
@@ -51,10 +51,19 @@ def agree(left: Node, right: Node, lenient: bool = True) -> tuple[bool | None, s
                 continue
             outcome = _MATCH[mine.kind](mine, gold)
             if outcome:
-                return True, RULE[mine.kind]
-            last = RULE[mine.kind]
+                return True, _rule(mine, gold)
+            last = _rule(mine, gold)
             undecided = undecided or outcome is None
     return (None if undecided else False), last
+
+
+def _rule(left: Reading, right: Reading) -> str:
+    """The name of the rule that compares two readings of one kind."""
+    if left.kind != "value":
+        return RULE[left.kind]
+    if variables(left.node) or variables(right.node):
+        return "function"
+    return "number" if exact(left.node) is None or exact(right.node) is None else "rational"
 
 
 # -- readings ---------------------------------------------------------------
