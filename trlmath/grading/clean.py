@@ -53,7 +53,7 @@ _DOUBLED = re.compile(
 )
 
 _FONT = re.compile(
-    r"\\(?:mathrm|mathbf|mathit|mathsf|mathtt|mathcal|mathnormal|boldsymbol|bm|bold|textbf|textit|textrm|textsf"
+    r"\\(?:underbrace|overbrace|mathrm|mathbf|mathit|mathsf|mathtt|mathcal|mathnormal|boldsymbol|bm|bold|textbf|textit|textrm|textsf"
     r"|texttt|textnormal|textup|emph|mbox|hbox|operatorname\*?|underline|rm|bf|it)(?=\s*\{)"
 )
 _BARE_FONT = re.compile(r"\\(?:rm|bf|it|sf|tt|cal)(?![a-zA-Z])")
@@ -86,13 +86,14 @@ _COMMAND = re.compile(r"\\(?:not=|[A-Za-z]+)")
 _CALCULATOR = re.compile(r"<<[^<>]*>>")  # GSM8K's marks
 _TAG = re.compile(
     r"</?\s*(?:span|p|br|div|math|strong|em|b|i|u|sub|sup|code|pre|html|body|think)(?:\s[^<>\n]{0,80})?/?>"
-    r"|</?\s*(?:answer|aked)[^\n<>]{0,40}>?|<\|[a-z_]{1,20}\|>|```\w*|\[/?answer\]"
+    r"|</?\s*(?:answer|aked)[^\n<>]{0,40}>?|<\|[a-z_]{1,20}\|>|</s>|<eos>|<end_of_turn>|```[a-z]*|\[/?answer\]"
 )
 _THOUSANDS_SURE = re.compile(r"(?<=\d)(?:\s?\{\s?,\s?\}\s?|\s?,\s?\\!\s?|\\,)(?=\d\d\d(?!\d))")
 _GROUPED = re.compile(r"(?<![\d.,])(\d{1,3})((?:,\d{3})+)(?![\d]|,\d)")
 _SPACED = re.compile(r"(?<![\d.,] )(?<![\d.,])(\d{1,3})((?: \d{3})+)(?![\d/])(?! \d)")
 _CURRENCY = re.compile(r"(?<![A-Za-z])(?:USD|US\$|Rs\.?)\s*(?=\d)")
 _WORDY = re.compile(r"\\text\s*\{([^{}]*\d[^{}]*)\}")
+_PICTURE = re.compile("[\u2600-\u27bf\ufe0f\U0001f300-\U0001faff]")
 _BY = re.compile(r"(?<=\d)\s*[xX]\s*(?=10\s*(?:\^|\*\*))|(?<=\d)\s+[xX]\s+(?=\$?\d)")
 
 
@@ -116,6 +117,7 @@ def ascii_math(text: str) -> str:
     """Unicode signs as LaTeX: ½, √, x², ∞, full-width digits, thin spaces, true minus."""
     if text.isascii():
         return text
+    text = _PICTURE.sub("", text)
     text = _SUPER_RUN.sub(_super, text)
     text = _SUB_RUN.sub(_sub, text)
     return text.translate(_TABLE)
@@ -167,6 +169,8 @@ _SCALE_AS = {
 }  # fmt: skip
 _BASED = re.compile(r"\((\d[0-9A-Za-z.]*)\)(?=\s*_)")
 _RATIO = re.compile(r"(\d+(?:\.\d+)?)\s+to\s+(\d+(?:\.\d+)?)")
+_MONEY = re.compile(r"\$?(\d+)(?:\s*dollars?)? and (\d{1,2})\s*cents?")
+_OUTWARD = re.compile(r"([\[\]])([^\[\]]+,[^\[\]]+)([\[\]])")
 _SWISS = re.compile(r"(?<=\d)'(?=\d{3}(?!\d))")
 
 
@@ -186,6 +190,10 @@ def rewrite(text: str) -> str:
         text = _SWISS.sub("", text)
     if "per cent" in text:
         text = text.replace("per cent", "percent")
+    if "cent" in text and (money := _MONEY.fullmatch(text)):
+        return f"\\${money[1]}.{int(money[2]):02d}"
+    if text[:1] == "]" or text[-1:] == "[":  # ]0,1[ is the open interval where French is spoken
+        text = _OUTWARD.sub(lambda m: "[("[m[1] == "]"] + m[2] + "])"[m[3] == "["], text)
     ratio = _RATIO.fullmatch(text)
     return f"{ratio[1]}:{ratio[2]}" if ratio else text
 
@@ -268,4 +276,8 @@ def clean(text: str) -> str:
 
 
 def _unquote(text: str) -> str:
-    return text[1:-1] if len(text) > 2 and text[0] == text[-1] and text[0] in "\"'" else text
+    """Without a Markdown heading, emphasis or quotation marks around everything."""
+    text = text.lstrip("#").strip() if text[:1] == "#" else text
+    while len(text) > 2 and text[0] == text[-1] and text[0] in "\"'*_":
+        text = text[1:-1].strip()
+    return text

@@ -116,6 +116,8 @@ def tex_angle(scanner: Scanner) -> Node:
 def marked(scanner: Scanner, mark: str) -> Node:
     """A name under a mark: ``\\overline{CD}``, ``\\vec{v}``."""
     match = scanner.match(re.compile(r"\{\s*([A-Za-z']{1,4})\s*\}|([A-Za-z])"))
+    if match is None and mark == "overline":
+        return ("fn", "conj", scanner.tex_argument())
     if match is None:
         raise ParseError(f"\\{mark} of something that is no name")
     scanner.at = match.end()

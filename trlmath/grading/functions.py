@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from trlmath.grading.syntax import ONE, Node, ParseError
+from trlmath.grading.syntax import ONE, Node, ParseError, variables
 
 if TYPE_CHECKING:
     from trlmath.grading.parser import Scanner
@@ -14,6 +14,7 @@ _SUBSCRIPT = re.compile(r"\{([^{}]*)\}|(\w)")
 _INVERSE = re.compile(r"\^\s*\{\s*-\s*1\s*\}(?=\s*\()|'+(?=\s*\()")
 _DIGIT = re.compile(r"\d")
 _ENDS_ARGUMENT = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc|ln|log|text|sqrt\s*\()|[A-Za-z]{2,}|[(\[]")
+_SLASH_FUNCTION = re.compile(r"/\s*(?:\\(?!pi)[a-z]{2,}|[a-z]{2,})")
 _DEGREES = re.compile(r"(?:\\text\s*\{\s*)?(?:degrees?|deg)\b\s*\}?")
 _COUNTING = tuple("ABCDEMNPQRST")
 _APPLIED = ("f", "g", "h", "F", "G", "H", "P", "Q")
@@ -93,7 +94,7 @@ def arguments(scanner: Scanner, name: str) -> tuple[Node, ...]:
     node = scanner.factor()
     while scanner.starts_factor() and not scanner.match(_ENDS_ARGUMENT):
         node = ("mul", node, scanner.factor())
-    while scanner.peek("/") and node[0] != "seq":
+    while _divides_on(scanner, node):
         scanner.take("/")
         node = ("div", node, scanner.factor())
     degrees = scanner.match(_DEGREES)
@@ -101,3 +102,11 @@ def arguments(scanner: Scanner, name: str) -> tuple[Node, ...]:
         scanner.at = degrees.end()
         node = ("deg", node)
     return (("neg", node),) if negative else (node,)
+
+
+def _divides_on(scanner: Scanner, argument: Node) -> bool:
+    """Does a slash belong to the argument? In ``\\sin 2\\pi/3`` and ``\\sin x/2``, not in ``\\sin x / x``."""
+    if not scanner.peek("/") or scanner.match(_SLASH_FUNCTION):
+        return False
+    spaced = scanner.text[scanner.at - 1] == " " or scanner.text[scanner.at + 1 : scanner.at + 2] == " "
+    return not spaced or not variables(argument)

@@ -32,23 +32,6 @@ def context(digits: int) -> Any:
     return held[digits]
 
 
-def variables(node: Node) -> frozenset[str]:
-    """Names of the free variables and unknown functions in an expression."""
-    found: set[str] = set()
-    stack: list[Any] = [node]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, tuple):
-            if len(item) > 1 and item[0] == "sym":
-                found.add(item[1])
-            elif len(item) > 1 and item[0] == "app":
-                found.add(f"{item[1]}()")
-                stack.extend(item[2:])
-            else:
-                stack.extend(item)
-    return frozenset(found)
-
-
 def value(node: Node, point: dict[str, Any], digits: int) -> Any:
     """The complex value of `node` at `point` (variable -> number of the context's own type).
 
@@ -199,7 +182,7 @@ class _Evaluator:
             if abs(first) > 100_000 or abs(arguments[1]) > 100_000:
                 raise TooLarge("a binomial with too many digits")
             return mp.binomial(first, arguments[1])
-        simple = {"abs": abs, "arg": mp.arg, "Re": mp.re, "Im": mp.im, "sgn": mp.sign}
+        simple = {"abs": abs, "arg": mp.arg, "conj": mp.conj, "Re": mp.re, "Im": mp.im, "sgn": mp.sign}
         if name in simple:
             return simple[name](first)
         if name in ("gcd", "lcm"):

@@ -12,7 +12,7 @@ from trlmath.grading.clean import clean, markup, scaled, undollar
 from trlmath.grading.parser import parse
 from trlmath.grading.spans import Span
 from trlmath.grading.syntax import FUNCTIONS, UNITS, WORDS, Node
-from trlmath.grading.words import NUMBER_WORDS, number_words
+from trlmath.grading.words import NUMBER_WORDS, number_words, plain_text
 
 MAX_PROSE = 4000
 """Only the end of a longer text is searched (characters)."""
@@ -30,6 +30,7 @@ _VERB = re.compile(
     r"|comes? out to be)\b:?|:(?!\d)|<-",
     re.IGNORECASE,
 )
+_COPULA = re.compile(r"\b(?:is|are|were|be)\b:?|:(?!\d)")
 _DENIAL = re.compile(
     r"\b(?:not|never|cannot|neither|either)\s+(?:[a-z]+\s+){0,3}[^A-Za-z]{0,3}[\d\\]|n't\s+(?:[a-z]+\s+){0,3}[^A-Za-z]{0,3}[\d\\]"
     r"|\b(?:wrong|incorrect)\b|\?",
@@ -49,8 +50,13 @@ _ASIDE = re.compile(
     r"\b(?:because|if|since|when|which|that|where|who|than|after|before|for|in|as|on|per|each|every|of|from|by|at|over|"
     r"within|with|to|until|during|about|while|compared)\b(?!\s+\d+\s*(?:\.|$))(?:(?!\b(?:and|or)\s+\\?\$?\d)[^;=])*"
 )
+_ROUNDED = re.compile(
+    r",?\s*\(?(?:or|which is)?\s*(?:about|approximately|roughly|≈|\\approx)\s*\$?[\d.,]+\s?%?\)?"
+)
 _BECAUSE = re.compile(
-    r"^[\s,]*(?:which|where|who|as|since|because|assuming|if|when|while|given|and not|not)\b", re.IGNORECASE
+    r"^[\s,]*(?:or about|or approximately|which|where|who|as|since|because|assuming|if|when|while|given"
+    r"|and not|not)\b",
+    re.IGNORECASE,
 )
 _IMPERATIVE = re.compile(
     r"\s*(?:set|let|find|simplify|solve|calculate|multiply|divide|add|subtract|consider|compute|use|write|convert|"
@@ -124,6 +130,9 @@ def _from_sentence(sentence: str) -> str | None:
     clause = informative[-1] if informative else sentence
     if _DENIAL.search(clause):
         return None
+    listed = _listed(clause)
+    if listed is not None:
+        return listed
     equals = _after_last_equals(clause)
     if equals is not None:
         return _quantity(equals)
@@ -135,6 +144,17 @@ def _from_sentence(sentence: str) -> str | None:
     if _IMPERATIVE.match(sentence) or _VAGUE.search(clause):
         return None
     return _only_number(clause)
+
+
+def _listed(clause: str) -> str | None:
+    """What follows "are" or a colon, when all of it is one list, tuple, set or matrix."""
+    for verb in _COPULA.finditer(clause):
+        if not _in_math(clause, verb.start()):
+            rest = clean(clause[verb.end() :])
+            node = parse(rest)
+            if node is not None and node[0] in ("seq", "or", "cup", "matrix"):
+                return rest
+    return None
 
 
 def _in_math(text: str, at: int) -> bool:
@@ -187,10 +207,15 @@ def _quantity(text: str) -> str | None:
 
 def _harmless(rest: str) -> str:
     """What follows a value, without the numbers of a circumstance (``in 3 days``, ``by 5 pm``)."""
-    rest = re.sub(r"\((?!\s*or\b)[^()]*\)", " ", rest) if not re.search(r"\)\s*[-+*/=]", rest) else rest
+    rest = (
+        re.sub(r"\((?!\s*or\b)(?=[^()]*[a-z]{3})[^()]*\)", " ", rest)
+        if not re.search(r"\)\s*[-+*/=]", rest)
+        else rest
+    )
     rest = re.sub(
         r"\b\d+(?:st|nd|rd|th)\b|\b\d{1,2}(?::\d\d)?\s?(?:am|pm|a\.m\.|p\.m\.)|\b\d+-[a-z]+", " ", rest
     )
+    rest = _ROUNDED.sub(" ", rest)
     return _ASIDE.sub(" ", rest)
 
 
@@ -233,10 +258,10 @@ def ends_with_text(prediction: str, gold: str) -> bool:
     last = re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", last).lower().rstrip(" .!*")
     if re.search(r"\bnot\b|n't\b|\bor\b|\bneither\b|\?", last) and " " in last.strip():
         return bool(re.search(r"\bor\b|\bneither\b|\bnot\b", gold)) and last.endswith(gold)
-    stated = re.search(
-        r"\b(?:is|are|was|were|be|represents?|describes?|forms?|called|answer:)\s+(?:an? |the )?(.+)$", last
-    )
-    return bool(stated) and stated is not None and stated[1].strip() == gold
+    if re.match(rf"{re.escape(gold)}(?:,| (?:is|was|has|had|will|won|wins|can|did|gets?|got)\b)", last):
+        return " and " not in last
+    stated = re.search(r"\b(?:is|are|was|were|be|represents?|describes?|forms?|called|answer:)\s+(.+)$", last)
+    return stated is not None and plain_text(stated[1]) == gold
 
 
 def listing(text: str, found: list[Span]) -> str:

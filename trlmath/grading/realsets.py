@@ -7,8 +7,8 @@ from fractions import Fraction
 from typing import Any
 
 from trlmath.grading.exact import TooLarge, Undefined
-from trlmath.grading.numeric import value, variables
-from trlmath.grading.syntax import ZERO, Node
+from trlmath.grading.numeric import value
+from trlmath.grading.syntax import ZERO, Node, variables
 from trlmath.grading.values import exact, infinite, same
 
 _FLIP = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "!=": "!=", "=": "="}
@@ -151,7 +151,16 @@ def real_set(node: Node) -> RealSet:
         return normal([piece for part in node[1:] for piece in real_set(part)])
     if kind == "seq" and node[1] == "" and all(part[0] == "rel" for part in node[2:]):
         return _from_conditions(node[2:])
+    if kind == "seq" and node[1] == "" and all(interval(part) for part in node[2:]):
+        return normal([piece for part in node[2:] for piece in real_set(part)])
     raise NotASet(kind)
+
+
+def interval(node: Node) -> bool:
+    """Is it surely an interval, not a point: half open, or with an infinite end?"""
+    if node[0] != "seq" or len(node) != 4:
+        return False
+    return node[1] in ("[)", "(]") or any(infinite(end) is not None for end in node[2:])
 
 
 def _from_conditions(parts: tuple[Node, ...]) -> RealSet:

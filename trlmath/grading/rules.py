@@ -28,6 +28,7 @@ _WORDED: dict[str, Node] = {
     "empty set": ("seq", "{}"),
     "no solution": ("seq", "{}"),
     "all real numbers": ("seq", "()", ("neg", ("const", "inf")), ("const", "inf")),
+    "infinite": ("const", "inf"),
     "infinity": ("const", "inf"),
     "positive infinity": ("const", "inf"),
     "negative infinity": ("neg", ("const", "inf")),
@@ -103,7 +104,8 @@ def _node(text: str) -> Node | None:
     node = parse(text)
     if node is not None and node[0] != "text":
         return node
-    number = fraction_words(text) if text[0].isalpha() else None
+    worded = plain_text(text) if text.startswith("\\text") else text
+    number = fraction_words(worded) if worded[:1].isalpha() else None
     if number is not None:
         return parse(number)
     return _WORDED.get(plain_text(text), node)

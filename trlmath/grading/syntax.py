@@ -87,3 +87,20 @@ DIGIT_WORDS = {
     "eleven": 11, "twelve": 12, "sixteen": 16,
 }  # fmt: skip
 """Bases written as words: ``204_{\\text{five}}``."""
+
+
+def variables(node: Node) -> frozenset[str]:
+    """Names of the free variables and unknown functions in an expression."""
+    found: set[str] = set()
+    stack: list[Any] = [node]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, tuple):
+            if len(item) > 1 and item[0] == "sym":
+                found.add(item[1])
+            elif len(item) > 1 and item[0] == "app":
+                found.add(f"{item[1]}()")
+                stack.extend(item[2:])
+            else:
+                stack.extend(item)
+    return frozenset(found)

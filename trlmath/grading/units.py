@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from trlmath.grading.syntax import BARE_UNITS, LETTER_UNITS, UNITS, Node
+from trlmath.grading.syntax import BARE_UNITS, FUNCTIONS, LETTER_UNITS, UNITS, Node
 
 if TYPE_CHECKING:
     from trlmath.grading.parser import Scanner
@@ -98,6 +98,8 @@ def units_after(scanner: Scanner, left: Node) -> Node | None:
     match = scanner.match(_TEXT)
     if match:
         words = match[1] if match[3] is None else match[3]
+        if words.strip() in FUNCTIONS and words.strip() not in UNITS:
+            return None
         if not re.search(r"[A-Za-z]", words):
             if words.strip(" ~.,"):
                 return None

@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Any
 
 from trlmath.grading.exact import CHEAP_BITS, TooLarge, Undefined, rational
-from trlmath.grading.numeric import NoNumber, context, value, variables
-from trlmath.grading.syntax import Node
+from trlmath.grading.numeric import NoNumber, context, value
+from trlmath.grading.syntax import Node, variables
 
 DIGITS = 40
 MORE_DIGITS = 100

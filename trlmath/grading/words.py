@@ -145,7 +145,9 @@ _STOP_WORDS = frozenset({
     "then", "for", "by", "he", "she", "they", "will", "can", "not", "no", "yes", "an", "as", "at", "on",
     "with", "that", "this", "there", "from", "than", "all", "any", "each", "how", "what", "which",
     "who", "when", "where", "because", "since", "but", "let", "get", "gets", "two", "three", "four",
-    "five", "six", "seven", "eight", "nine", "ten",
+    "five", "six", "seven", "eight", "nine", "ten", "got", "ans", "my", "our", "may", "out", "did", "put",
+    "say", "use", "add", "sum", "now", "old", "new", "her", "his", "him", "you", "your", "do", "does", "up",
+    "also",
 })  # fmt: skip
 _KNOWN_WORDS = (
     FUNCTIONS | set(WORDS) | set(UNITS) | {"and", "or", "sq", "square", "cubic", "per", "base", "in"}
@@ -165,6 +167,6 @@ def is_prose(text: str) -> bool:
 
 _TEXT_GROUP = re.compile(r"\\text\s*\{[^{}]*\}")
 _NAME = re.compile(
-    r"(?<![\\A-Za-z_{])(?!Re\b|Im\b)[A-Z][a-z]{1,2}(?![A-Za-z])(?=\s)|(?<![A-Za-z\\])in\s+[a-z]"
+    r"(?<![\\A-Za-z_{])(?!Re\b|Im\b)[A-Z][a-z]{1,2}(?![A-Za-z])(?=[\s:,.])|(?<![A-Za-z\\])in\s+[a-z]"
 )
 _TWO_WORDS = re.compile(r"(?<![\\A-Za-z_{])[A-Za-z]{2,}\s+[A-Za-z]{2,}")
