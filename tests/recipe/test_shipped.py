@@ -8,6 +8,9 @@ from trlmath.recipe import check_components, check_trainer, load_recipe, shipped
 from trlmath.recipe.shipped import recipes_folder
 
 EXPECTED = {
+    "nano/evaluate",
+    "qwen2.5-math-1.5b/evaluate",
+    "smollm2-135m/evaluate",
     "nano/grpo",
     "qwen2.5-math-1.5b/grpo",
     "qwen2.5-math-1.5b/grpo-24gb",

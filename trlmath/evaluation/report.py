@@ -14,7 +14,7 @@ from trlmath.evaluation.sample import Sample
 
 QUANTILES = (0.1, 0.5, 0.9, 0.99)
 WILSON = "95 % Wilson interval (one sample a problem)"
-BOOTSTRAP = "95 % bootstrap interval over problems (Wilson where every problem came out alike)"
+BOOTSTRAP = "95 % bootstrap interval over problems (Wilson where each problem has one number, 0 or 1)"
 ENTROPY = (
     "mean of -log p over the sampled tokens, in nats a token: an unbiased estimate of the entropy of the "
     "distribution sampled from, along its own completions"
@@ -167,9 +167,7 @@ def _interval(problems: Sequence[Sequence[float]]) -> Rate:
     """Mean over problems of each one's mean; the interval that `EvaluationReport.interval` names."""
     means = [sum(values) / len(values) for values in problems]
     value = math.fsum(means) / max(len(means), 1)
-    binary = all(v in (0.0, 1.0) for v in means)
-    alike = len(set(means)) <= 1  # a bootstrap of equal values would claim certainty
-    if binary and (alike or all(len(values) == 1 for values in problems)):
+    if all(v in (0.0, 1.0) for v in means):
         return Rate(value, *wilson(sum(means), len(means)))
     return Rate(value, *bootstrap(means))
 

@@ -126,10 +126,14 @@ class RolloutSection(Section):
 
 
 class EvaluationSetting(Section):
-    """One way to sample at evaluation: `n` completions per problem at `temperature` (0: greedy)."""
+    """One way to sample at evaluation: `n` completions per problem at `temperature` (0: greedy).
+
+    Training's temperature, `top_p`, `top_k` and `min_p` do not count here; its room and stop strings do.
+    """
 
     name: str = Field(pattern=r"^[A-Za-z0-9_-]+$")  # it becomes part of metric and file names
     temperature: Float = Field(default=1.0, ge=0)
+    top_p: Float = Field(default=1.0, gt=0, le=1)
     n: Int = Field(default=1, ge=1)
 
 

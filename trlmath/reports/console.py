@@ -16,9 +16,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from trlmath.evaluation.report import EvaluationReport, Rate
-
-PARTS = ("format", "answer", "both")
+from trlmath.evaluation.report import EvaluationReport
+from trlmath.reports.tables import PARTS, evaluation_tables, interval
 
 
 class ConsoleDisplay:
@@ -56,13 +55,18 @@ class ConsoleDisplay:
 
             yield advance
 
+    def evaluation(self, report: EvaluationReport) -> None:
+        """Print one evaluation: rates, categories with what helps, breakdowns."""
+        for table in evaluation_tables(report):
+            self.console.print(table)
+
     def comparison(self, before: Sequence[EvaluationReport], after: Sequence[EvaluationReport]) -> None:
         """Print the rates before and after, with intervals."""
         if not before and not after:
             return
         problems = before[0].problems if before else after[0].problems
         table = Table(
-            title=f"{problems} held-out problems: % of completions [95 % Wilson interval]", title_justify="left"
+            title=f"{problems} held-out problems: % of completions [95 % interval]", title_justify="left"
         )
         table.add_column("sampling", no_wrap=True)
         table.add_column("rate", no_wrap=True)
@@ -74,12 +78,10 @@ class ConsoleDisplay:
                 old, new = first.rates.get(part), last.rates[part]
                 change = f"{100 * (new.value - old.value):+.1f}" if old else ""
                 label = last.name.split("/")[-1] if i == 0 else ""
-                table.add_row(label, part, _rate(old), _rate(new), change, end_section=i + 1 == len(parts))
+                table.add_row(
+                    label, part, interval(old), interval(new), change, end_section=i + 1 == len(parts)
+                )
         self.console.print(table)
-
-
-def _rate(rate: Rate | None) -> str:
-    return "" if rate is None else f"{100 * rate.value:.1f} [{100 * rate.low:.1f}, {100 * rate.high:.1f}]"
 
 
 def _numbers(numbers: dict[str, float | str]) -> str:

@@ -18,12 +18,13 @@ class RunDirectory:
 
     Args:
         path: the directory; made when missing.
+        again: the caller has made sure that what is there may be continued.
 
     Raises:
         RecipeError: it holds a run already, or cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, again: bool = False) -> None:
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -32,7 +33,7 @@ class RunDirectory:
             raise RecipeError(
                 f"run.dir={path} cannot be written: {error}. Choose another run.dir."
             ) from error
-        if taken:
+        if taken and not again:
             raise RecipeError(
                 f"run.dir={path} already holds a run (it has a recipe.yaml). Choose another run.dir, or "
                 "remove it; nothing in it was changed."

@@ -1,44 +1,12 @@
-"""What a run tells the person watching; training only knows this protocol."""
+"""The names under which a run directory keeps what TRL and transformers log."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from collections.abc import Mapping
 
-from trlmath.evaluation.report import EvaluationReport
+from trlmath.evaluation.display import Display, Silent
 
-
-class Display(Protocol):
-    """The terminal, a notebook, or nothing."""
-
-    def note(self, text: str) -> None:
-        """Say one line."""
-
-    def bar(self, what: str, total: int) -> AbstractContextManager[Callable[..., None]]:
-        """Show progress of `what`; yields ``advance(count, **numbers)``."""
-        ...
-
-    def comparison(self, before: Sequence[EvaluationReport], after: Sequence[EvaluationReport]) -> None:
-        """Show the evaluations before and after."""
-
-
-class Silent:
-    """Shows nothing: other processes than the first, and tests."""
-
-    def note(self, text: str) -> None:
-        """Say nothing."""
-
-    def bar(self, what: str, total: int) -> AbstractContextManager[Callable[..., None]]:
-        """Show nothing."""
-        return nullcontext(_ignore)
-
-    def comparison(self, before: Sequence[EvaluationReport], after: Sequence[EvaluationReport]) -> None:
-        """Show nothing."""
-
-
-def _ignore(count: int = 1, **numbers: float | str) -> None:
-    return None
+__all__ = ["Display", "Silent", "grouped"]
 
 
 def grouped(logs: Mapping[str, float]) -> dict[str, float]:

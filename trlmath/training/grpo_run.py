@@ -14,11 +14,13 @@ from transformers import PrinterCallback, ProgressCallback
 from transformers.utils.logging import disable_progress_bar
 
 from trlmath.data.filtering import LedgerEntry
+from trlmath.evaluation.prepare import evaluation_settings
 from trlmath.evaluation.report import EvaluationReport
 from trlmath.evaluation.run import EvaluationSet, evaluate
 from trlmath.hookspecs import RunView
 from trlmath.plugins import notify
 from trlmath.recipe import Recipe, check_trainer
+from trlmath.recipe.schema import EvaluationSetting
 from trlmath.runs.directory import RunDirectory, new_run_path
 from trlmath.runs.manifest import describe
 from trlmath.runs.rollouts import write_rollouts
@@ -167,7 +169,7 @@ class GrpoRun:
                     sampler,
                     data,
                     f"{when}/{setting.name}",
-                    self._settings(setting.temperature),
+                    self._settings(setting),
                     setting.n,
                     self._files.samples if self._files else None,
                     share=(accelerator.process_index, accelerator.num_processes),
@@ -228,15 +230,9 @@ class GrpoRun:
         self.evaluate(f"step-{step}")
         self.trainer.model.train(training)
 
-    def _settings(self, temperature: float) -> SamplingSettings:
+    def _settings(self, setting: EvaluationSetting) -> SamplingSettings:
         own = self._prepared.settings
-        return SamplingSettings(
-            temperature=temperature,
-            min_tokens=own.min_tokens,
-            max_tokens=own.max_tokens,
-            stop=own.stop,
-            seed=self.recipe.run.seed,
-        )
+        return evaluation_settings(setting, own.min_tokens, own.max_tokens, own.stop, self.recipe.run.seed)
 
     def _steps(self) -> int:
         arguments, rollout = self.trainer.args, self.recipe.rollout
