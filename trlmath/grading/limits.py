@@ -14,15 +14,18 @@ class Limits:
         bits: size of an exact numerator or denominator.
         digits: length of one number literal.
         compare: characters of an answer that is compared by structure.
+        relaxed: whether this is a worker.
     """
 
     depth: int = 200
     bits: int = 30_000
     digits: int = 20_000
     compare: int = 1_500
+    relaxed: bool = False
 
     def relax(self) -> None:
         """Widen to what a worker with its own time and memory limit may try."""
+        self.relaxed = True
         self.depth, self.bits, self.compare = 20_000, 4_000_000, 1_000_000
 
 

@@ -86,7 +86,10 @@ class _Evaluator:
         return total
 
     def mul(self, node: Node) -> Any:
-        return self.of(node[1]) * self.of(node[2])
+        total = self.of(node[1])
+        for part in node[2:]:
+            total *= self.of(part)
+        return total
 
     def neg(self, node: Node) -> Any:
         return -self.of(node[1])

@@ -190,7 +190,7 @@ class Scanner:
             if self.take(r"\times", r"\cdot", r"\*") or (
                 self.peek("*") and not self.peek("**") and self.take("*")
             ):
-                left = ("mul", left, self.signed())
+                left = self.times(left, self.signed())
             elif (unit := unit_below(self, left)) is not None:
                 left = unit
             elif self.take(r"\bmod", r"\mod"):
@@ -206,9 +206,13 @@ class Scanner:
                     raise ParseError("two numbers side by side")
                 if left[0] == "text":
                     raise ParseError("words beside mathematics")
-                left = ("mul", left, self.factor())
+                left = self.times(left, self.factor())
             else:
                 return left
+
+    @staticmethod
+    def times(left: Node, right: Node) -> Node:
+        return (*left, right) if left[0] == "mul" else ("mul", left, right)
 
     def signed(self) -> Node:
         if self.take("-"):
@@ -355,6 +359,16 @@ class Scanner:
         return ("fn", "abs", inner)
 
 
+def too_deep(nodes: list[Node]) -> bool:
+    """Is an expression nested beyond the limit, as a long chain of quotients or factorials is?"""
+    level: list[Node] = nodes
+    for _ in range(LIMITS.depth):
+        level = [part for node in level for part in node if isinstance(part, tuple)]
+        if not level:
+            return False
+    return True
+
+
 @lru_cache(maxsize=16384)
 def parse(text: str) -> Node | None:
     """The expression that `text` (as `clean` returns it) states, or None when it cannot be read.
@@ -370,6 +384,8 @@ def parse(text: str) -> Node | None:
         if scanner.at < len(text) or not found:
             return None
     except (ValueError, RecursionError):  # ParseError is a ValueError, as is a number with too many digits
+        return None
+    if too_deep(found):
         return None
     if len(found) == 1:
         return found[0]

@@ -1,4 +1,4 @@
-"""The ways to read a parsed answer: a value, a list, a tuple, a set, an equation, an inequality, a ratio, words.
+"""The ways to read a parsed answer: value, list, tuple, set, matrix, equation, inequality, ratio, words.
 
 ``x = 5`` is an equation and states the value 5; ``(1, 2)`` is a point and an interval; ``1, 2`` is a list.
 """

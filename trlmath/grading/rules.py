@@ -214,6 +214,15 @@ RULES: tuple[tuple[str, Callable[[Pair], Ruling | None]], ...] = (
 
 def decide(pair: Pair, explain: bool = False) -> Ruling:
     """Walk the cheap road. A ruling named `NEEDS_WORKER` asks for the pool."""
+    try:
+        return _walk(pair, explain)
+    except RecursionError:  # the caller left too little of the stack
+        if LIMITS.relaxed:
+            raise
+        return Ruling(None, NEEDS_WORKER, "nested too deeply for the cheap road")
+
+
+def _walk(pair: Pair, explain: bool) -> Ruling:
     for name, rule in RULES:
         start = time.perf_counter() if explain else 0.0
         ruling = rule(pair)
@@ -264,14 +273,25 @@ def _no_commands(text: str) -> str:
 
 def _worth_a_worker(pair: Pair) -> bool:
     """Unparsed, but not hopeless: nested deeply, long mathematics, or sums, integrals and limits."""
+    hopeful = False
     for text, node in ((pair.p, pair.node_p), (pair.g, pair.node_g)):
         if node is not None:
             continue
-        if len(text) > LIMITS.compare and not is_prose(text):
-            return True
-        if _depth(text) > _DEEP or (_SYMBOLIC.search(text) and not is_prose(text)):
-            return True
-    return False
+        if is_prose(text):
+            return False
+        if _SYMBOLIC.search(text):
+            hopeful = True
+        elif LIMITS.relaxed or not _balanced(text):
+            return False
+        else:
+            hopeful = hopeful or len(text) > LIMITS.compare or _depth(text) > _DEEP
+    return hopeful
+
+
+def _balanced(text: str) -> bool:
+    return text.count("{") == text.count("}") and text.count("(") + text.count("[") == text.count(
+        ")"
+    ) + text.count("]")
 
 
 def _depth(text: str) -> int:
