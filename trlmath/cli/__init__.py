@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "grade": ("trlmath.cli.grade:grade", "Grade an answer or a whole response against a gold answer."),
     "models": ("trlmath.cli.models:models", "Make model directories from other forms (GGUF)."),
     "plugins": ("trlmath.cli.plugins:plugins", "List and show components and the plugins that offer them."),
+    "regrade": ("trlmath.cli.regrade:regrade", "Grade saved completions with another reward."),
     "recipes": ("trlmath.cli.recipes:recipes", "List the shipped recipes, or copy one."),
 }
 

@@ -39,8 +39,8 @@ ADVICE: dict[str, tuple[str, str]] = {
         "check that sampling.stop holds </answer>; else more format training",
     ),
     "stop_string_dropped": (
-        "the engine cut the stop string out of the text",
-        "have the engine keep it (include_stop_str_in_output); trlmath's own engines do",
+        "the text ends inside the answer tag",
+        "the engine must keep the stop string (ours do), or the model ended early: format training",
     ),
     "several_answer_tags": (
         "several answer tags",

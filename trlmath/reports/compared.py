@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from trlmath.evaluation.diff import Difference, Flip
+from trlmath.evaluation.regrade import Regraded
 
 
 def print_difference(found: Difference, first: str, second: str, show: int) -> None:
@@ -55,3 +56,34 @@ def _flip(flip: Flip) -> str:
         answer = "no answer found" if sample.extracted is None else " ".join(sample.extracted.split())[:40]
         lines.append(f"    {name} {share:.2f}  {sample.category}: {answer}")
     return "\n".join(lines)
+
+
+def print_regraded(found: Regraded, show: int) -> None:
+    """Print how the categories moved, and the first `show` disagreements with both reasons."""
+    console = Console(highlight=False)
+    differ = found.disagreements
+    table = Table(
+        title=f"{len(found.pairs)} completions graded again, {len(differ)} graded differently",
+        title_justify="left",
+    )
+    table.add_column("before", overflow="fold")
+    table.add_column("now", overflow="fold")
+    table.add_column("n", justify="right", no_wrap=True)
+    for (before, now), count in found.table().items():
+        table.add_row(before, now, str(count))
+    console.print(table)
+    for old, new in differ[:show]:
+        ending = " ".join(old.completion.split())[-160:]
+        lines = [
+            f"\n  {' '.join(old.question.split())[:100]}  (gold {old.gold})",
+            f"    ...{ending}",
+            f"    before {_reward(old.reward)}  {old.category}: {old.reason}",
+            f"    now    {_reward(new.reward)}  {new.category}: {new.reason}",
+        ]
+        console.print("\n".join(lines), markup=False, soft_wrap=True)
+    if len(differ) > show:
+        console.print(f"\n  and {len(differ) - show} more (--show)")
+
+
+def _reward(value: float | None) -> str:
+    return "none" if value is None else f"{value:g}"
