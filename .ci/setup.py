@@ -93,14 +93,27 @@ def find_gpu() -> bool:
     return listed.stdout.startswith(b"GPU ")
 
 
-def launch_flags(has_gpu: bool, threads: int) -> List[str]:
+def launch_flags(has_gpu: bool, cores: int, engine: str = "") -> List[str]:
     """Flags for `accelerate launch`, each given so that accelerate does not warn about defaults.
 
-    `--quiet`: a failed run shows its own error, not accelerate's traceback about it as well.
+    `--quiet`: a failed run shows its own error, not accelerate's traceback about it as well. Without a
+    GPU the demo runs as two processes of one thread, since its model is too small to keep two threads
+    busy; accelerate's name for several processes is --multi_gpu, whatever they run on. vLLM has its own
+    threads, and stays in one process.
     """
-    flags = ["--quiet", "--num_processes", "1", "--num_machines", "1", "--mixed_precision", "no"]
-    flags += ["--dynamo_backend", "no", "--num_cpu_threads_per_process", str(threads)]
-    return flags if has_gpu else ["--cpu", *flags]
+    flags = ["--quiet", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+    if has_gpu:
+        return [*flags, "--num_processes", "1"]
+    if cores > 1 and engine != "vllm":
+        return [*flags, "--multi_gpu", "--num_processes", "2", "--num_cpu_threads_per_process", "1"]
+    return [*flags, "--cpu", "--num_processes", "1", "--num_cpu_threads_per_process", str(min(cores, 4))]
+
+
+def available_cores() -> int:
+    """Cores this process may use: a container's share, where it has one."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def fingerprint(files: Sequence[Path], plan: Plan, python: str) -> str:
@@ -311,11 +324,10 @@ def main() -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(description="Make .venv and install trlmath in it.")
     parser.add_argument("--launch-flags", action="store_true", help="print flags for accelerate launch")
+    parser.add_argument("--engine", default="", help="the engine the demo was asked for")
     options = parser.parse_args()
     if options.launch_flags:
-        # The demo's model is too small to gain from more than a few threads.
-        threads = int(os.environ.get("OMP_NUM_THREADS") or min(os.cpu_count() or 1, 4))
-        print(" ".join(launch_flags(find_gpu(), threads)))
+        print(" ".join(launch_flags(find_gpu(), available_cores(), options.engine)))
         return 0
     try:
         require_python()

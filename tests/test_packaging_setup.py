@@ -175,12 +175,22 @@ def test_an_old_python_is_told_so(setup, monkeypatch):
         setup.require_python()
 
 
-@pytest.mark.parametrize("has_gpu", [False, True])
-def test_launch_flags_leave_accelerate_nothing_to_warn_about(setup, has_gpu):
+@pytest.mark.parametrize(
+    ("has_gpu", "cores", "engine", "processes"),
+    [
+        (True, 8, "", 1),
+        (False, 8, "", 2),
+        (False, 2, "transformers", 2),
+        (False, 2, "vllm", 1),
+        (False, 1, "", 1),
+    ],
+)
+def test_launch_flags_leave_accelerate_nothing_to_warn_about(setup, has_gpu, cores, engine, processes):
     from accelerate.commands import launch
 
-    flags = setup.launch_flags(has_gpu, threads=2)
-    assert ("--cpu" in flags) is not has_gpu
+    flags = setup.launch_flags(has_gpu, cores, engine)
+    assert ("--cpu" in flags) is (not has_gpu and processes == 1)
+    assert flags[flags.index("--num_processes") + 1] == str(processes)
     warnings: list[str] = []
     parser = launch.launch_command_parser()
     arguments = parser.parse_args([*flags, "recipes/grpo.py", "sampling.engine=vllm"])

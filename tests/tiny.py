@@ -1,4 +1,4 @@
-"""A random Qwen2 of a few thousand parameters with a byte-level tokenizer, saved as a real model directory."""
+"""A random Qwen2 of a few thousand parameters with a byte-level tokenizer, saved as a model directory."""
 
 from __future__ import annotations
 

@@ -89,10 +89,12 @@ def test_two_processes_train_together(tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_what_was_written_readable(tmp_path):
+@pytest.mark.parametrize("processes", [1, 2])
+def test_ctrl_c_leaves_what_was_written_readable(tmp_path, processes):
     directory = tmp_path / "run"
+    overrides = ["trainer.max_steps=500", *SMALL[1:3], "evaluation.enabled=false", f"run.dir={directory}"]
     process = subprocess.Popen(
-        command("trainer.max_steps=500", *SMALL[1:3], "evaluation.enabled=false", f"run.dir={directory}"),
+        command(*overrides, processes=processes),
         cwd=ROOT,
         env=environment(),
         stdout=subprocess.PIPE,
@@ -103,7 +105,7 @@ def test_ctrl_c_leaves_what_was_written_readable(tmp_path):
     deadline = time.monotonic() + 120
     while not (directory / "metrics.jsonl").exists() and time.monotonic() < deadline:
         time.sleep(0.2)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the launcher and to the run
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process it has started
     _, stderr = process.communicate(timeout=60)
     assert process.returncode != 0
     assert "interrupted" in stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -46,6 +47,8 @@ def launch(name: str, run: Callable[[Recipe], None], check: Callable[[Recipe], N
         f"Run the recipe {name}. Override any key by its dotted path, e.g. sampling.temperature=0.7."
     )
     quiet_libraries()
+    # a launcher of several processes passes Ctrl-C on as SIGTERM
+    signal.signal(signal.SIGTERM, _interrupt)
     with readable_errors():
         command(standalone_mode=False)
     leave(0)
@@ -59,13 +62,17 @@ def readable_errors() -> Iterator[None]:
     except TrlmathError as error:
         if os.environ.get("TRLMATH_TRACEBACK"):
             raise
-        click.echo(f"error: {error}", err=True)
+        if _first():
+            click.echo(f"error: {error}", err=True)
+        else:
+            click.echo(f"error in process {os.environ['RANK']}: {error}", err=True)
         leave(1)
     except click.ClickException as error:
         error.show()
         leave(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("\ninterrupted: what was written so far is complete and readable.", err=True)
+        if _first():
+            click.echo("\ninterrupted: what was written so far is complete and readable.", err=True)
         leave(INTERRUPTED)
 
 
@@ -88,6 +95,11 @@ def quiet_libraries() -> None:
     # vLLM speaks before it reads its own variable
     logging.getLogger("vllm").setLevel(os.environ["VLLM_LOGGING_LEVEL"])
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\b")
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends at once
+    raise KeyboardInterrupt
 
 
 def _first() -> bool:
