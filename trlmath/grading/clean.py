@@ -81,6 +81,7 @@ _ALIAS = {
     r"\rightarrow": r"\to", r"\implies": "=>", r"\Rightarrow": "=>", r"\Longrightarrow": "=>",
     r"\therefore": " therefore ", r"\percent": "%", r"\imath": "i", r"\arctan": r"\atan",
     r"\arcsin": r"\asin", r"\arccos": r"\acos", r"\widehat": "", r"\wedgeq": "=", r"\equal": "=",
+    r"\surd": r"\sqrt",
 }  # fmt: skip
 _COMMAND = re.compile(r"\\(?:not=|[A-Za-z]+)")
 _CALCULATOR = re.compile(r"<<[^<>]*>>")  # GSM8K's marks
@@ -169,6 +170,8 @@ _SCALE_AS = {
 }  # fmt: skip
 _BASED = re.compile(r"\((\d[0-9A-Za-z.]*)\)(?=\s*_)")
 _RATIO = re.compile(r"(\d+(?:\.\d+)?)\s+to\s+(\d+(?:\.\d+)?)")
+_EMPTY = re.compile(r"(?<![\\A-Za-z}^_])\{\s*\}|(?<=\})\{\s*\}$")
+_AMPERSAND = re.compile(r"\s+\\?&\s+")
 _MONEY = re.compile(r"\$?(\d+)(?:\s*dollars?)? and (\d{1,2})\s*cents?")
 _OUTWARD = re.compile(r"([\[\]])([^\[\]]+,[^\[\]]+)([\[\]])")
 _SWISS = re.compile(r"(?<=\d)'(?=\d{3}(?!\d))")
@@ -184,6 +187,12 @@ def rewrite(text: str) -> str:
     if "C" in text:
         text = _CHOOSE.sub(lambda m: f"\\binom{{{m[1] or m[3]}}}{{{m[2] or m[4]}}}", text)
     text = scaled(text)
+    if "{" in text:
+        text = _EMPTY.sub("", text).replace("\\sqrt[]", "\\sqrt")
+    if "&" in text and "\\begin" not in text:
+        text = _AMPERSAND.sub(", ", text)
+    if "+/-" in text:
+        text = text.replace("+/-", "\\pm ")
     if "_" in text:
         text = _BASED.sub(r"\1", text)
     if "'" in text:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 COMMAND = re.compile(r"\\[A-Za-z]+")
 _WORD = re.compile(r"[A-Za-z]+")
 _MATRIX = re.compile(r"\{\s*([bpvBV]?matrix|smallmatrix|array)\s*\}\s*(?:\{[clr| ]*\})?")
+_LETTERS = re.compile(r"[A-Z](?:\s*(?:,\s*and|,|and|&)\s*[A-Z])+")
 _BUILDER = re.compile(r"([a-z])(?:\s*\\in\s*\\mathbb\s*\{?R\}?)?\s*(?:\||:)")
 
 
@@ -138,6 +139,9 @@ def tex_text(scanner: Scanner) -> Node:
     scanner.at = match.end()
     if content in FUNCTIONS:
         return function(scanner, SAME_FUNCTION.get(content, content))
+    if _LETTERS.fullmatch(content):
+        scanner.at = match.start()
+        return scanner.group()
     if re.fullmatch(r"[A-Z]{1,4}", content):
         return symbol(scanner, content)
     return ("text", content)

@@ -17,7 +17,7 @@ _DOTS = re.compile(r"(\d*)\.(\d+)\s*(?:\\ldots|\.\.\.+)")
 _MIXED_TEX = re.compile(r"(\d+)\s*\\frac\s*(?:\{\s*(\d+)\s*\}|(\d))\s*(?:\{\s*(\d+)\s*\}|(\d))(?!\d)")
 _MIXED_PLAIN = re.compile(r"(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])")
 _BASE = re.compile(
-    r"([0-9][A-Za-z0-9]*(?:\.[0-9A-Za-z]+)?)\s*_\s*(?:\{\s*(?:\\text\s*\{)?\s*(\d+|[a-z]+)\s*\}?\s*\}|(\d+))"
+    r"([0-9][A-Za-z0-9]*(?:\.[0-9A-Za-z]+)?)\s*_\s*(?:\{\s*(?:\\text\s*\{)?\s*\(?\s*(\d+|[a-z]+)\s*\)?\s*\}?\s*\}|(\d+))"
 )
 _BASE_WORDS = re.compile(
     r"([0-9]+[A-Za-z]*)\s*(?:\\text\s*\{)?\s*(?:\(?base|in base)\s*\}?\s*(\d+|[a-z]+)\}?\)?"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trlmath.grading.realsets import interval
-from trlmath.grading.syntax import Node, variables
+from trlmath.grading.syntax import TRIGONOMETRIC, Node, variables
 from trlmath.grading.units import conflict
 from trlmath.grading.values import same
 
@@ -30,6 +30,8 @@ def readings(node: Node, lenient: bool) -> Iterator[Reading]:
         yield from _relation_readings(node, lenient)
     elif kind == "matrix":
         yield Reading("matrix", node)
+    elif (product := _scaled_matrix(node)) is not None:
+        yield Reading("matrix", product)
     elif kind == "text":
         yield Reading("text", node)
     elif kind == "ratio":
@@ -54,6 +56,18 @@ def readings(node: Node, lenient: bool) -> Iterator[Reading]:
             yield Reading("set", node)
     else:
         yield from _value_readings(node)
+
+
+def _scaled_matrix(node: Node) -> Node | None:
+    """A number times a matrix, multiplied out."""
+    if node[0] == "neg" and node[1][0] == "matrix":
+        return ("matrix", tuple(tuple(("neg", entry) for entry in row) for row in node[1][1]))
+    if node[0] != "mul" or sum(part[0] == "matrix" for part in node[1:]) != 1 or not scalar(node[1:-1]):
+        return None
+    *factors, matrix = node[1:]
+    if matrix[0] != "matrix":
+        return None
+    return ("matrix", tuple(tuple(("mul", *factors, entry) for entry in row) for row in matrix[1]))
 
 
 def _value_readings(node: Node) -> Iterator[Reading]:
@@ -169,7 +183,8 @@ def named(node: Node) -> bool:
     if kind in ("mul", "div", "ratio"):
         return all(named(part) or part[0] == "seq" for part in node[1:]) and bool(variables(node))
     if kind == "fn":
-        return node[1] in ("abs", "arg", "det") and all(named(part) for part in node[2:])
+        simple = node[1] in ("abs", "arg", "det") or node[1] in TRIGONOMETRIC
+        return simple and all(_sum_of_names(part) for part in node[2:])
     if kind == "seq":
         return len(node) > 2 and all(part[0] in ("sym", "const") for part in node[2:])
     return False
@@ -229,6 +244,8 @@ def _stated(parts: tuple[Node, ...], lenient: bool) -> Node | None:
         return first
     if not variables(first):
         return None if variables(last) else last
+    if lenient and first[0] == "fn" and first[1] in ("ln", "log", "logb") and not variables(last):
+        return last
     if lenient and _sum_of_names(first) and not variables(last):
         return last
     return None

@@ -94,7 +94,7 @@ def plain_text(text: str) -> str:
     text = re.sub(r"\b([ap])\.? ?m\b\.?", r"\1m", text)
     text = re.sub(r"(\d) (?=[ap]m\b)", r"\1", text)
     text = re.sub(r"(\d)(?:st|nd|rd|th)\b", r"\1", text)
-    text = re.sub(r"^(?:the|an?|it is|it's) (?=[a-z]{2})", "", text)
+    text = re.sub(r"^(?:the|an?|it is|it's|on|at) (?=[a-z]{2})", "", text)
     return _SAME.get(text, text)
 
 
@@ -126,6 +126,7 @@ def stated_choice(prediction: str) -> str | None:
     """The one letter that a prediction picks: ``Option C``, ``(D) Alina``, ``C Cecile``, ``C: 5``."""
     bare = re.sub(r"\s+", " ", _TEXT.sub(r" \1 ", prediction).replace("{", "").replace("}", "")).strip(" .*")
     bare = re.sub(r"\(\s+", "(", re.sub(r"\s+\)", ")", bare))
+    bare = re.sub(r"^.*\b(?:answer|choice|option) is:? (?=\(?[A-J]\b)", "", bare)
     match = _STATED_CHOICE.fullmatch(bare)
     if not match:
         return None
