@@ -86,6 +86,9 @@ def main(seconds: float, seed: int) -> int:
             took = time.perf_counter() - began
             slowest = max(slowest, (took, f"{prediction[:300]!r} | {gold[:100]!r}"))
             workers += ruling.rule == NEEDS_WORKER
+            if ruling.rule == "crash":
+                failures += 1
+                print(f"CRASH {ruling.reason}: {prediction[:300]!r} | {gold[:100]!r}", flush=True)
             if took > CHEAP_LIMIT:
                 failures += 1
                 print(f"SLOW {took:.2f} s: {prediction[:300]!r} | {gold[:100]!r}", flush=True)

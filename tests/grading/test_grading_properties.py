@@ -142,6 +142,13 @@ PIECES = [
 hostile = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
 
 
+@pytest.mark.parametrize(
+    "text", ["binom(5)", r"\log_{}{", "sin()", "gcd(x,)", r"\sqrt[0]{5}", "0^0", "0/0!", "5/%"]
+)
+def test_malformed_functions(text: str) -> None:
+    assert decide(Pair(text, "5")).rule != "crash"
+
+
 @settings(max_examples=400, deadline=2000, suppress_health_check=[HealthCheck.too_slow])
 @given(hostile, st.one_of(st.just("5"), hostile))
 def test_no_text_crashes_the_cheap_road_or_makes_it_slow(prediction: str, gold: str) -> None:

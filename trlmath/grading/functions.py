@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from trlmath.grading.syntax import ONE, Node, ParseError, variables
+from trlmath.grading.syntax import ARITY, ONE, Node, ParseError, variables
 
 if TYPE_CHECKING:
     from trlmath.grading.parser import Scanner
@@ -64,6 +64,9 @@ def function(scanner: Scanner, name: str) -> Node:
         if name == "log" and scanner.take("_"):
             base = scanner.tex_argument()
     given = arguments(scanner, name)
+    least, most = ARITY.get(name, (1, 1))
+    if not least <= len(given) <= most:
+        raise ParseError(f"{name} takes {least} to {most} arguments, not {len(given)}")
     if name == "sqrt":
         node: Node = ("fn", "sqrt", *given)
     elif base is not None:

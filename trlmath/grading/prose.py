@@ -76,6 +76,11 @@ _MATH = re.compile(
 _COUNTED = re.compile(
     r"((?:-|\\?\$)?\s?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)(?:\s+|(?=[A-Z]))(?!x\b|e\b|i\b|and\b|or\b)([A-Za-z][A-Za-z'&-]+)"
 )
+_NAMED = re.compile(
+    r"\b(?:january|february|march|april|may|june|july|august|september|october|november|december|step|problem|page|"
+    r"question|figure|chapter|section|case|part|option|example|equation|line|room|table|theorem|lemma)\s*#?$",
+    re.IGNORECASE,
+)
 _LEAD = re.compile(
     r"^(?:\s*(?:about|around|approximately|roughly|exactly|only|just|still|now|equal to|a total of|the|"
     r"simply|always|therefore|thus|so|also|then|that|to|be)\b[\s:]*)+",
@@ -237,6 +242,8 @@ def _only_number(clause: str) -> str | None:
     plain = undollar(markup(clause)).replace("\\$", "$")
     found: list[str] = []
     for match in _NUMBER.finditer(plain):
+        if _NAMED.search(plain[: match.start()]):
+            return None  # a date or a heading counts nothing
         after = plain[match.end() :]
         if _ORDINAL.match(after):
             continue

@@ -37,6 +37,9 @@ FUNCTIONS = {
 }  # fmt: skip
 """Names that take an argument, as a command (``\\sin``) or as a bare word (``sin``)."""
 
+ARITY = {"binom": (2, 2), "gcd": (1, 50), "lcm": (1, 50), "max": (1, 50), "min": (1, 50)}
+"""How many arguments, at least and at most, where it is not one."""
+
 SAME_FUNCTION = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "lg": "log", "ceiling": "ceil"}
 
 TRIGONOMETRIC = {"cis", "sin", "cos", "tan", "cot", "sec", "csc"}
