@@ -67,6 +67,18 @@ def test_the_recipe_is_wrong(start, override, wanted):
         assert piece in message, message
 
 
+def test_a_run_that_cannot_be_built_is_recorded_as_failed(tmp_path, monkeypatch):
+    def broken(*args):
+        raise RecipeError("no such weights")
+
+    monkeypatch.setattr(grpo_run, "load_policy", broken)
+    with pytest.raises(RecipeError):
+        GrpoRun(load_recipe("nano/grpo", [*SMALL, f"run.dir={tmp_path / 'run'}"]))
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["status"] == "failed"
+    assert "no such weights" in manifest["error"]
+
+
 def test_several_wrong_keys_are_named_at_once():
     with pytest.raises(RecipeError) as caught:
         load_recipe("nano/grpo", ["sampling.temprature=1", "rollout.group_size=1"])

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import torch
 from accelerate import PartialState
@@ -58,6 +59,7 @@ class GrpoRun:
         state = PartialState(cpu=not torch.cuda.is_available())
         self.main, processes = state.is_main_process, state.num_processes
         self.display: Display = display if display and self.main else Silent()
+        engine_of(recipe, parameters=0)  # an engine that is not installed is told before anything is written
         prepared = prepare(recipe, processes)
         peft = lora_config(recipe)
         self.directory = self._shared_path()
@@ -94,6 +96,14 @@ class GrpoRun:
             )
             + f", {len(prepared.eval_problems)} held out"
         )
+        try:
+            self.trainer = self._build_trainer(arguments, peft)
+        except BaseException as error:
+            self._record_failure(error)
+            raise
+
+    def _build_trainer(self, arguments: Any, peft: Any) -> MathGRPOTrainer:
+        recipe, prepared = self.recipe, self._prepared
         disable_progress_bar()  # transformers' own, for loading and saving, would break into ours
         model = load_policy(recipe, prepared.model_path)
         engine, why = engine_of(recipe, model.num_parameters())
@@ -101,7 +111,7 @@ class GrpoRun:
         self.display.note(f"engine   {engine}: {why}")
         self._manifest["engine"] = {"name": engine, "why": why}
         context = prepared.longest_prompt + recipe.sampling.max_tokens
-        self.trainer = MathGRPOTrainer(
+        trainer = MathGRPOTrainer(
             model=model,
             args=arguments,
             processing_class=prepared.tokenizer,
@@ -124,8 +134,9 @@ class GrpoRun:
             correct_sampling=arguments.vllm_importance_sampling_correction,
         )
         # progress and metrics are ours; transformers would print each log as a dict
-        self.trainer.remove_callback(PrinterCallback)
-        self.trainer.remove_callback(ProgressCallback)
+        trainer.remove_callback(PrinterCallback)
+        trainer.remove_callback(ProgressCallback)
+        return trainer
 
     def _shared_path(self) -> Path:
         """The run directory, the same on every process."""
@@ -215,13 +226,18 @@ class GrpoRun:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None and self._files:
-            status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-            self._manifest |= {"status": status, "error": f"{type(error).__name__}: {error}"}
-            self._manifest["step"] = self.trainer.state.global_step
-            self._files.write_json("manifest.json", self._manifest)
+        if error is not None:
+            self._record_failure(error)
         if not self.trainer.sampler.shares_weights:
             self.trainer.sampler.close()
+
+    def _record_failure(self, error: BaseException) -> None:
+        if not self._files:
+            return
+        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        step = self.trainer.state.global_step if hasattr(self, "trainer") else 0
+        self._manifest |= {"status": status, "error": f"{type(error).__name__}: {error}", "step": step}
+        self._files.write_json("manifest.json", self._manifest)
 
     # -- what happens in between ------------------------------------------------------------------
 
