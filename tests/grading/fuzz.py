@@ -91,7 +91,7 @@ def main(seconds: float, seed: int) -> int:
                 print(f"CRASH {ruling.reason}: {prediction[:300]!r} | {gold[:100]!r}", flush=True)
             if took > CHEAP_LIMIT:
                 failures += 1
-                print(f"SLOW {took:.2f} s: {prediction[:300]!r} | {gold[:100]!r}", flush=True)
+                print(f"SLOW {took:.2f} s: {prediction!r} | {gold!r}", flush=True)
         for prediction, _ in pairs[:8]:
             if decide(Pair(prediction, "5")).equal and decide(Pair(prediction, "6")).equal:
                 failures += 1

@@ -209,12 +209,12 @@ def rewrite(text: str) -> str:
 
 def balance(text: str) -> str:
     """Without closing brackets at the end that nothing opened."""
-    while text and text[-1] in ")]}":
-        opened = sum(text.count(c) for c in "([{")
-        closed = sum(text.count(c) for c in ")]}")
-        if closed <= opened:
-            break
+    if text[-1:] not in (")", "]", "}"):
+        return text
+    spare = sum(map(text.count, ")]}")) - sum(map(text.count, "([{"))
+    while spare > 0 and text and text[-1] in ")]}":
         text = text[:-1].rstrip("\\ ")
+        spare -= 1
     return text
 
 

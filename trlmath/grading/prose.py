@@ -16,6 +16,9 @@ from trlmath.grading.words import NUMBER_WORDS, number_words, plain_text
 
 MAX_PROSE = 4000
 """Only the end of a longer text is searched (characters)."""
+MAX_SENTENCE = 700
+"""A longer one is no sentence (characters)."""
+MAX_VERBS = 8
 
 _ANSWER = re.compile(r"\banswer\b[^.:=\n\d]{0,60}?(?:\bis\b|:|=)\s*:?", re.IGNORECASE)
 _SENTENCE = re.compile(
@@ -128,6 +131,8 @@ def _words(sentence: str) -> str | None:
 
 
 def _from_sentence(sentence: str) -> str | None:
+    if len(sentence) > MAX_SENTENCE:
+        return None
     clauses = [c for c in _CLAUSE.split(sentence) if c and c.strip()]
     informative = [c for c in clauses if re.search(r"\d|\\(?:frac|sqrt|pi|infty)|[√π∞½¼¾]", c)]
     while len(informative) > 1 and _BECAUSE.match(informative[-1]) and "=" not in informative[-1]:
@@ -141,7 +146,7 @@ def _from_sentence(sentence: str) -> str | None:
     equals = _after_last_equals(clause)
     if equals is not None:
         return _quantity(equals)
-    verbs = [m for m in _VERB.finditer(clause) if not _in_math(clause, m.start())]
+    verbs = _outside_math(_VERB, clause)
     if verbs:
         found = _quantity(clause[verbs[-1].end() :])
         if found is not None:
@@ -153,17 +158,18 @@ def _from_sentence(sentence: str) -> str | None:
 
 def _listed(clause: str) -> str | None:
     """What follows "are" or a colon, when all of it is one list, tuple, set or matrix."""
-    for verb in _COPULA.finditer(clause):
-        if not _in_math(clause, verb.start()):
-            rest = clean(clause[verb.end() :])
-            node = parse(rest)
-            if node is not None and node[0] in ("seq", "or", "cup", "matrix"):
-                return rest
+    for verb in _outside_math(_COPULA, clause):
+        rest = clean(clause[verb.end() :])
+        node = parse(rest)
+        if node is not None and node[0] in ("seq", "or", "cup", "matrix"):
+            return rest
     return None
 
 
-def _in_math(text: str, at: int) -> bool:
-    return any(m.start() < at < m.end() for m in _MATH.finditer(text))
+def _outside_math(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
+    """The matches of `pattern` that do not lie within ``$...$`` and the like."""
+    spans = [m.span() for m in _MATH.finditer(text)]
+    return [m for m in pattern.finditer(text) if not any(a < m.start() < b for a, b in spans)][-MAX_VERBS:]
 
 
 def _after_last_equals(clause: str) -> str | None:
@@ -173,6 +179,8 @@ def _after_last_equals(clause: str) -> str | None:
 
 def _quantity(text: str) -> str | None:
     """The value at the start of `text`, when nothing behind it states another one."""
+    if len(text) > MAX_SENTENCE:
+        return None
     text = _LEAD.sub("", text.strip()).strip()
     text = text.strip("*_ \t")
     if not text or _VAGUE.search(text) or _DENIAL.search(text):
