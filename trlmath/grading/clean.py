@@ -1,6 +1,6 @@
 """Take the dress off an answer: Unicode signs, dollar signs, fonts, spacing, thousands separators.
 
-`clean` keeps the mathematics and is idempotent on what it returns; the parser reads its result.
+`clean` keeps the mathematics; the parser reads its result, and the first rule compares it as text.
 """
 
 from __future__ import annotations
