@@ -170,6 +170,9 @@ _SCALE_AS = {
 }  # fmt: skip
 _BASED = re.compile(r"\((\d[0-9A-Za-z.]*)\)(?=\s*_)")
 _RATIO = re.compile(r"(\d+(?:\.\d+)?)\s+to\s+(\d+(?:\.\d+)?)")
+_ORDINAL = re.compile(
+    r"(\d+)\s*\^?\s*\{?\s*(?:\\text\s*\{\s*)?(?:st|nd|rd|th)\s*\}?\s*\}?(?=$|\s+(?:place|term|day|person|floor)$)"
+)
 _EMPTY = re.compile(r"(?<![\\A-Za-z}^_])\{\s*\}|(?<=\})\{\s*\}$")
 _AMPERSAND = re.compile(r"\s+\\?&\s+")
 _MONEY = re.compile(r"\$?(\d+)(?:\s*dollars?)? and (\d{1,2})\s*cents?")
@@ -193,6 +196,9 @@ def rewrite(text: str) -> str:
         text = _AMPERSAND.sub(", ", text)
     if "+/-" in text:
         text = text.replace("+/-", "\\pm ")
+    if _ORDINAL.fullmatch(text):
+        return text[: len(text) - len(text.lstrip("0123456789"))]
+    text = re.sub(r"^\^\s*\{?([2-9])\}?\s*\\sqrt", r"\\sqrt[\1]", text)
     if "_" in text:
         text = _BASED.sub(r"\1", text)
     if "'" in text:

@@ -46,6 +46,8 @@ def readings(node: Node, lenient: bool) -> Iterator[Reading]:
             yield Reading("value", ("fn", counting, *node[2:]))
         yield Reading("value", node)
         yield Reading("tuple", ("seq", "()", *node[2:]))
+    elif kind == "add" and len(node) == 3 and node[1][0] == "seq" and node[2][0] == "neg":  # R - {0}
+        yield Reading("set", ("minus", node[1], node[2][1]))
     elif kind in ("cup", "cap", "minus", "such"):
         yield Reading("set", node)
     elif kind == "or" or (kind == "seq" and node[1] in ("", "{}")):

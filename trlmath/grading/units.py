@@ -18,6 +18,7 @@ _FRACTION = re.compile(
     r"\\frac\s*\{\s*(?:\\text\s*\{)?\s*([A-Za-z]+)\s*\}?\s*\}\s*\{\s*(?:\\text\s*\{)?\s*([A-Za-z]+)\s*\}?\s*\}"
 )
 _PER = re.compile(r"(?:\\text\s*\{\s*)?(?:per|an?)\s+([A-Za-z]+)\s*\}?\s*$")
+_QUOTIENT = re.compile(r"([A-Za-z]+)\s*/\s*([A-Za-z]+)\s*(\^\s*\{?[23]\}?)?\s*$")
 _BELOW = re.compile(r"/\s*(?:\\text\s*\{\s*)?([A-Za-z]{2,})\s*\}?\s*$")
 _POWER = {"2": "^2", "3": "^3", None: ""}
 _FILLER = {
@@ -118,6 +119,10 @@ def units_after(scanner: Scanner, left: Node) -> Node | None:
     if match and match[1] in UNITS and match[2] in UNITS:
         scanner.at = match.end()
         return _with(left, read_unit(f"{match[1]} per {match[2]}") or "")
+    quotient = scanner.match(_QUOTIENT)
+    if quotient and left[0] in _PURE and quotient[1] in UNITS and quotient[2] in UNITS:
+        scanner.at = quotient.end()
+        return _with(left, read_unit(f"{quotient[1]} per {quotient[2]}{quotient[3] or ''}") or "")
     rate = scanner.match(_PER)
     if rate and left[0] in _PURE:
         scanner.at = rate.end()
