@@ -20,8 +20,8 @@ from grading.test_grading_properties import PIECES
 from trlmath.grading import grade_answers, pool
 from trlmath.grading.rules import NEEDS_WORKER, Pair, decide
 
-CHEAP_LIMIT = 2.0
-"""Seconds that the cheap road may take for one pair on a busy machine."""
+CHEAP_LIMIT = 1.0
+"""Processor seconds that the cheap road may take for one pair."""
 
 
 def corpus() -> list[str]:
@@ -81,9 +81,9 @@ def main(seconds: float, seed: int) -> int:
     while time.monotonic() - start < seconds:
         pairs = [(mutate(rng.choice(texts), texts, rng), rng.choice(texts)) for _ in range(64)]
         for prediction, gold in pairs:
-            began = time.perf_counter()
+            began = time.thread_time()  # the machine may be busy with other things
             ruling = decide(Pair(prediction, gold))
-            took = time.perf_counter() - began
+            took = time.thread_time() - began
             slowest = max(slowest, (took, f"{prediction[:300]!r} | {gold[:100]!r}"))
             workers += ruling.rule == NEEDS_WORKER
             if ruling.rule == "crash":
@@ -100,7 +100,7 @@ def main(seconds: float, seed: int) -> int:
         verdicts = grade_answers([p for p, _ in pairs], [g for _, g in pairs])
         took = time.perf_counter() - began
         timeouts += sum(verdict.rule == "timeout" for verdict in verdicts)
-        limit = CHEAP_LIMIT * 4 + (pool.TIMEOUT + 4) * (1 + sum(v.equal is None for v in verdicts))
+        limit = 30.0 + (pool.TIMEOUT + 4) * (1 + sum(v.equal is None for v in verdicts))
         if len(verdicts) != len(pairs) or took > limit:
             failures += 1
             print(f"BATCH of {len(pairs)} took {took:.1f} s", flush=True)
