@@ -10,6 +10,7 @@ from trlmath.errors import DataError, PluginError, RecipeError, TrlmathError
 from trlmath.recipe import load_recipe
 from trlmath.training import grpo_run
 from trlmath.training.grpo_run import GrpoRun
+from trlmath.training.prepare import prepare
 
 SMALL = [
     "trainer.max_steps=1",
@@ -58,6 +59,7 @@ def write(path, rows):
         ("data.prompt=r1zero", ["r1zero", "r1_zero"]),
         ("model.path=nanoo", ["model.path", "nanoo", "nano"]),
         ("data.train=nonsense.jsonl", ["nonsense.jsonl"]),
+        ("sampling={mode: server, url: 'http://x'}", ["sampling.mode", "not yet available for training"]),
         ("model.lora={rank: 8}", ["model.lora.rank", "r, "]),
     ],
 )
@@ -103,6 +105,25 @@ def test_some_answers_are_none(start, tmp_path):
     message = start(f"data.train={rows}", error=DataError)
     assert "1 of 4 rows" in message
     assert "gradable_gold" in message
+
+
+def test_too_many_golds_that_the_grader_cannot_read(start, tmp_path):
+    rows = [{"question": f"{i}?", "answer": "{{{" if i == 7 else str(i)} for i in range(20)]
+    data = write(tmp_path / "rows.jsonl", rows)
+    message = start(f"data.train={data}", error=DataError)
+    for piece in (
+        "1 of 20 golds",
+        "5.0 %",
+        "allowed: 2 %",
+        "row 7",
+        "gradable_gold",
+        "data.unreadable_golds",
+    ):
+        assert piece in message, message
+    for way_out, left in (("data.unreadable_golds=0.05", 20), ("filters=[gradable_gold]", 19)):
+        assert (
+            len(prepare(load_recipe("nano/grpo", [*SMALL, f"data.train={data}", way_out])).problems) == left
+        )
 
 
 def test_one_prompt_fewer_than_a_step_needs(start, tmp_path):

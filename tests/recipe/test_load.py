@@ -157,7 +157,7 @@ def test_a_wrong_override_is_named(write, override, expected):
         ("sampling: {top_p: 1.5}", "sampling.top_p: got 1.5"),
         ("sampling: {min_tokens: 9, max_tokens: 4}", "sampling.min_tokens: got 9; allowed: at most"),
         ("sampling: {stop: ['']}", "sampling.stop"),
-        ("sampling: {mode: server}", "sampling.mode: 'server' is not yet available"),
+        ("sampling: {mode: server}", "sampling.url: is null while sampling.mode is server"),
         ("sampling: {url: 'http://x'}", "sampling.url"),
         ("rollout: {refill: 2}", "rollout.refill"),
         ("rollout: {old_logprobs: engine}", "rollout.old_logprobs"),

@@ -12,6 +12,7 @@ from trlmath.errors import TrlmathError
 
 # name -> (module:attribute, one line for --help)
 COMMANDS: dict[str, tuple[str, str]] = {
+    "data": ("trlmath.cli.data:data", "Look a dataset over: golds, duplicates, overlap, lengths."),
     "evaluate": ("trlmath.cli.evaluate:evaluate", "Measure a model on a dataset; compare two evaluations."),
     "grade": ("trlmath.cli.grade:grade", "Grade an answer or a whole response against a gold answer."),
     "models": ("trlmath.cli.models:models", "Make model directories from other forms (GGUF)."),

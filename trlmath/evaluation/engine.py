@@ -41,7 +41,9 @@ def build(
     if engine == SERVER:
         from trlmath.sampling.server_engine import ServerSampler
 
-        sampler = ServerSampler(str(recipe.sampling.url), prepared.context, **recipe.sampling.engine_options)
+        server = ServerSampler(str(recipe.sampling.url), prepared.context, **recipe.sampling.engine_options)
+        server.check_tokenizer(prepared.data.prompts[0], prepared.data.prompt_ids[0])
+        sampler = server
     elif engine == "transformers":
         from trlmath.sampling.transformers_engine import TransformersSampler
 

@@ -14,10 +14,6 @@ def cross_field_errors(recipe: Recipe) -> list[str]:
 
 def _not_yet(recipe: Recipe) -> list[str]:
     errors = []
-    if recipe.sampling.mode == "server":
-        errors.append("sampling.mode: 'server' is not yet available; use 'colocate'.")
-    if recipe.sampling.url is not None:
-        errors.append("sampling.url: a server is not yet available; remove the key or set null.")
     if recipe.rollout.refill is not None:
         errors.append(
             "rollout.refill: refilling dropped groups is not yet available; remove the key or set null."
@@ -32,6 +28,10 @@ def _not_yet(recipe: Recipe) -> list[str]:
 def _sampling(recipe: Recipe) -> list[str]:
     sampling = recipe.sampling
     errors = []
+    if sampling.mode == "server" and sampling.url is None:
+        errors.append("sampling.url: is null while sampling.mode is server; give e.g. http://localhost:8000.")
+    if sampling.mode == "colocate" and sampling.url is not None:
+        errors.append("sampling.url: has no meaning while sampling.mode is colocate; set the mode to server.")
     if sampling.min_tokens > sampling.max_tokens:
         errors.append(
             f"sampling.min_tokens: got {sampling.min_tokens}; allowed: at most sampling.max_tokens, which is "
@@ -88,6 +88,12 @@ def _trainer(recipe: Recipe) -> list[str]:
             if name in recipe.trainer
         ]
     return errors
+
+
+def check_colocated(recipe: Recipe) -> None:
+    """Raise RecipeError for a server: it can be evaluated, but not yet be trained with."""
+    if recipe.sampling.mode == "server":
+        raise RecipeError("sampling.mode: 'server' is not yet available for training; use 'colocate'.")
 
 
 def check_processes(recipe: Recipe, processes: int) -> None:

@@ -14,6 +14,7 @@ from trlmath.components import Kind
 from trlmath.errors import RecipeError, TrlmathError, nearest
 from trlmath.options import type_name
 from trlmath.plugins import registry
+from trlmath.recipe.checks import check_colocated
 from trlmath.recipe.owned import OWNED
 from trlmath.recipe.schema import Recipe, Ref
 from trlmath.targets import is_path
@@ -55,6 +56,7 @@ def check_trainer(recipe: Recipe) -> None:
 
     Imports TRL, loads no weights. Raises RecipeError naming every unknown argument and wrong value.
     """
+    check_colocated(recipe)
     from trl import GRPOConfig
 
     hints = typing.get_type_hints(GRPOConfig)

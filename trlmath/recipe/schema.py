@@ -65,7 +65,8 @@ class DataSection(Section):
     """Problems. A dataset is a registered name, a file (.jsonl .json .parquet .csv) or a Hub id owner/name.
 
     `columns` maps a Problem's fields to the dataset's columns: ``{question: problem, answer: gold}``.
-    `train_size`: use only the first so many rows that pass the filters; null: all.
+    `train_size`: use only the first so many rows that pass the filters; null: all. `unreadable_golds`: the
+    share of training golds that the grader may fail to read before a run is refused; 1 allows all.
     """
 
     train: Ref = Ref(name="nano")
@@ -73,6 +74,7 @@ class DataSection(Section):
     prompt: Ref = Ref(name="r1_zero")
     train_size: Annotated[Int, Field(ge=1)] | None = None
     columns: dict[str, str] = {}
+    unreadable_golds: Float = Field(default=0.02, ge=0, le=1)
 
 
 class SamplingSection(Section):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trlmath.components import resolve
+from trlmath.data.audit import check_golds_readable
 from trlmath.data.filtering import LedgerEntry, NamedFilter, build_filters, filter_problems
 from trlmath.data.load import column_names, load_problems, require_answers
 from trlmath.data.nano import MODEL_DIR
@@ -72,6 +73,7 @@ def prepare(recipe: Recipe, processes: int = 1) -> Prepared:
     filtered = filter_problems(rows, filters, recipe.data.train.name)
     problems = filtered.kept[: recipe.data.train_size]
     require_answers(problems, recipe.data.train.name)
+    check_golds_readable(problems, recipe.data.train.name, recipe.data.unreadable_golds)
     check_enough_prompts(recipe, len(problems))
     eval_problems: list[Problem] = []
     if recipe.evaluation.enabled and recipe.data.eval is not None:
