@@ -89,7 +89,7 @@ _TAG = re.compile(
     r"</?\s*(?:span|p|br|div|math|strong|em|b|i|u|sub|sup|code|pre|html|body|think)(?:\s[^<>\n]{0,80})?/?>"
     r"|</?\s*(?:answer|aked)[^\n<>]{0,40}>?|<\|[a-z_]{1,20}\|>|</s>|<eos>|<end_of_turn>|```[a-z]*|\[/?answer\]"
 )
-_THOUSANDS_SURE = re.compile(r"(?<=\d)(?:\s?\{\s?,\s?\}\s?|\s?,\s?\\!\s?|\\,)(?=\d\d\d(?!\d))")
+THOUSANDS = re.compile(r"(?<=\d)(?:\s?\{\s?,\s?\}\s?|\s?,\s?\\!\s?|\\,)(?=\d\d\d(?!\d))")
 _GROUPED = re.compile(r"(?<![\d.,])(\d{1,3})((?:,\d{3})+)(?![\d]|,\d)")
 _SPACED = re.compile(r"(?<![\d.,] )(?<![\d.,])(\d{1,3})((?: \d{3})+)(?![\d/])(?! \d)")
 _CURRENCY = re.compile(r"(?<![A-Za-z])(?:USD|US\$|Rs\.?)\s*(?=\d)")
@@ -135,14 +135,14 @@ def markup(text: str) -> str:
     if "<" in text or "`" in text or "[" in text:
         text = _TAG.sub(" ", _CALCULATOR.sub("", text)).replace("`", "")
     if "\\" in text:
-        text = _THOUSANDS_SURE.sub("", text)
+        text = THOUSANDS.sub("", text)
         text = _COMMAND.sub(_alias, text)
         text = _FONT.sub(r"\\text", text)
         text = _BARE_FONT.sub("", text)
         text = _DROP.sub(" ", text)
         text = _WORDY.sub(r" \1 ", text)
     elif "{" in text:
-        text = _THOUSANDS_SURE.sub("", text)
+        text = THOUSANDS.sub("", text)
     if "..." in text:
         text = re.sub(r"\.\.\.+", r"\\ldots ", text)
     text = _BLANK.sub(" ", text)

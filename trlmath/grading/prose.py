@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trlmath.grading.clean import clean, markup, scaled, undollar
+from trlmath.grading.clean import THOUSANDS, clean, markup, scaled, undollar
 from trlmath.grading.parser import parse
 from trlmath.grading.spans import Span
-from trlmath.grading.syntax import FUNCTIONS, UNITS, WORDS, Node
+from trlmath.grading.syntax import FUNCTIONS, UNITS, WORDS, Node, variables
 from trlmath.grading.words import NUMBER_WORDS, number_words, plain_text
 
 MAX_PROSE = 4000
@@ -28,16 +28,18 @@ _CLAUSE = re.compile(
     r",\s+(?=(?!and\s+[\d$\\(]|or\s+[\d$\\(])[A-Za-z∴][A-Za-z'’]+[\s,])|,?\s+(?:so|thus|therefore|hence|∴)(?=\s)|=>|⇒|∴"
 )
 _VERB = re.compile(
-    r"\b(?:is|are|was|were|be|equals?|equal to|gives?|gets?|got|yields?|becomes?|obtains?|finds?|totals?"
-    r"|totall?ing|total of|makes?|has|have|had|contains?|costs?|needs?|earns?|spends?|takes?"
-    r"|comes? out to be)\b:?|:(?!\d)|<-",
+    r"\b(?:is|are|was|were|be|equals?|equal to|gives?|gave|gets?|got|yields?|becomes?|became|obtains?|finds?"
+    r"|found|totall?ing|total of|totals?|makes?|made|has|have|had|contains?|costs?|needs?|needed|earns?"
+    r"|earned|spends?|spent|takes?|took|ran|runs?|walk(?:s|ed)?|drove|drives?|travel(?:s|ed)?|buys?|bought|sells?|sold"
+    r"|pays?|paid|uses?|used|eats?|ate|collects?|collected|scores?|scored|loses?|lost|wins?|won|saves?|saved"
+    r"|receives?|received|raises?|raised|reads?|writes?|wrote|bakes?|baked|picks?|picked|plants?|planted"
+    r"|weighs?|weighed|owes?|owed|caught|counts?|counted|means|comes? out to be)\b:?|:(?!\d)|<-",
     re.IGNORECASE,
 )
 _COPULA = re.compile(r"\b(?:is|are|were|be)\b:?|:(?!\d)")
+_REFUSED = re.compile(r"\b(?:is|are|was|were|be) (?:wrong|incorrect|false)\b|\?", re.IGNORECASE)
 _DENIAL = re.compile(
-    r"\b(?:not|never|cannot|neither|either)\s+(?:[a-z]+\s+){0,3}[^A-Za-z]{0,3}[\d\\]|n't\s+(?:[a-z]+\s+){0,3}[^A-Za-z]{0,3}[\d\\]"
-    r"|\b(?:wrong|incorrect)\b|\?",
-    re.IGNORECASE,
+    r"(?:\b(?:not|never|cannot|neither|either)|n't)\s+(?:[a-z]+\s+){0,3}[^A-Za-z]{0,3}[\d\\]", re.IGNORECASE
 )
 _VAGUE = re.compile(
     r"\b(?:at least|at most|(?:more|less|fewer|greater|larger|smaller) than|up to|between|half of|third of|"
@@ -77,7 +79,8 @@ _MATH = re.compile(
     r"\$\$(.+?)\$\$|(?<!\\)\$(?!\s*\d[\d.,]*\s+[a-z])([^$]+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL
 )
 _COUNTED = re.compile(
-    r"((?:-|\\?\$)?\s?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)(?:\s+|(?=[A-Z]))(?!x\b|e\b|i\b|and\b|or\b)([A-Za-z][A-Za-z'&-]+)"
+    r"((?:-|\\?\$)?\s?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)(?:\s+|(?=[A-Z])|\s*/\s*)(?!x\b|e\b|i\b|and\b|or\b)([A-Za-z][A-Za-z'&-]+)"
+    r"|((?:-|\\?\$)?\d+(?:\.\d+)?)(m|g|s|h|L|A|W|V|J|N|K)(?![A-Za-z0-9_^(*/+=-])"
 )
 _NAMED = re.compile(
     r"\b(?:january|february|march|april|may|june|july|august|september|october|november|december|step|problem|page|"
@@ -95,7 +98,7 @@ def statement(text: str) -> str | None:
     """The mathematics (or number) that the text states as its final answer, or None."""
     text = re.sub(r"</?(?:span|math|p|b|i|strong|em)>|```\w*", " ", text[-MAX_PROSE:]).replace("**", " ")
     text = re.sub(r"\\(?:text|mathrm|textbf|mbox)\s*\{([^{}]*)\}", r" \1 ", re.sub(r"<<[^<>]*>>", "", text))
-    text = scaled(text)
+    text = scaled(THOUSANDS.sub("", text))
     marked = list(_ANSWER.finditer(text))
     if marked:
         rest = text[marked[-1].end() :]
@@ -138,14 +141,16 @@ def _from_sentence(sentence: str) -> str | None:
     while len(informative) > 1 and _BECAUSE.match(informative[-1]) and "=" not in informative[-1]:
         informative.pop()  # a reason or a remark behind the statement
     clause = informative[-1] if informative else sentence
-    if _DENIAL.search(clause):
+    if _REFUSED.search(clause):
         return None
     listed = _listed(clause)
     if listed is not None:
-        return listed
+        return None if _DENIAL.search(clause) else listed
     equals = _after_last_equals(clause)
-    if equals is not None:
+    if equals is not None:  # "they did not sell 300 - 150 = 150 pieces" denies something else
         return _quantity(equals)
+    if _DENIAL.search(clause):
+        return None
     verbs = _outside_math(_VERB, clause)
     if verbs:
         found = _quantity(clause[verbs[-1].end() :])
@@ -161,9 +166,14 @@ def _listed(clause: str) -> str | None:
     for verb in _outside_math(_COPULA, clause):
         rest = clean(clause[verb.end() :])
         node = parse(rest)
-        if node is not None and node[0] in ("seq", "or", "cup", "matrix"):
+        if node is not None and (node[0] in ("seq", "or", "cup", "matrix") or _curve(node)):
             return rest
     return None
+
+
+def _curve(node: Node) -> bool:
+    """An equation that is an answer itself, such as a line's: two sides, and the left one is no name."""
+    return node[0] == "rel" and node[2] == ("=",) and node[1][0][0] == "add" and bool(variables(node[1][0]))
 
 
 def _outside_math(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
@@ -183,9 +193,11 @@ def _quantity(text: str) -> str | None:
         return None
     text = _LEAD.sub("", text.strip()).strip()
     text = text.strip("*_ \t")
-    if not text or _VAGUE.search(text) or _DENIAL.search(text):
+    if not text or _VAGUE.search(text) or _DENIAL.search(text) or _REFUSED.search(text):
         return None
     counted = _COUNTED.match(text)
+    if counted and counted[4]:  # "12m from his end"; in an expression, 12m would be a product
+        return clean(counted[3]) if not _OTHER.search(_harmless(text[counted.end() :])) else None
     if counted:
         word = counted[2].lower()
         if (
@@ -209,7 +221,7 @@ def _quantity(text: str) -> str | None:
     words = text.split()
     for end in range(min(len(words), 14), 0, -1):
         piece = clean(" ".join(words[:end]))
-        if _value(piece):
+        if re.search(r"[\d\\]", piece) and _value(piece):
             rest = " ".join(words[end:])
             return None if _OTHER.search(_harmless(rest)) or _BOUND.match(rest) else piece
     named = re.match(r"([a-z]+(?:-[a-z]+)?)\b", text, re.IGNORECASE)
@@ -275,7 +287,9 @@ def ends_with_text(prediction: str, gold: str) -> bool:
         return bool(re.search(r"\bor\b|\bneither\b|\bnot\b", gold)) and last.endswith(gold)
     if re.match(rf"{re.escape(gold)}(?:,| (?:is|was|has|had|will|won|wins|can|did|gets?|got)\b)", last):
         return " and " not in last
-    stated = re.search(r"\b(?:is|are|was|were|be|represents?|describes?|forms?|called|answer:)\s+(.+)$", last)
+    stated = re.search(
+        r"\b(?:is|are|was|were|be|equals|gets?|represents?|describes?|forms?|called|[a-z]+:)\s+(.+)$", last
+    )
     return stated is not None and plain_text(stated[1]) == gold
 
 
