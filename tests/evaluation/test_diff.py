@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
+from click.testing import CliRunner
 
+from trlmath.cli import cli
 from trlmath.errors import DataError
 from trlmath.evaluation.diff import BOOTSTRAP, MCNEMAR, NEWCOMBE, SIGN, compare, load_side
 from trlmath.evaluation.sample import Sample, problem_key
@@ -76,3 +79,18 @@ def test_what_cannot_be_compared(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="holds no samples.jsonl"):
         load_side(tmp_path / "empty")
+
+
+def test_the_command_compares_two_settings_of_one_run(tmp_path):
+    rows = [row(i, i < 2, setting="before") for i in range(8)] + [
+        row(i, i < 5, setting="after") for i in range(8)
+    ]
+    append_samples(tmp_path / "evaluation" / "samples.jsonl", rows)
+    out = tmp_path / "diff.json"
+    arguments = ["--setting", "before", "--second-setting", "after", "--out", str(out), "--show", "2"]
+    done = CliRunner().invoke(cli, ["evaluate", "diff", str(tmp_path), str(tmp_path), *arguments])
+    assert done.exit_code == 0, done.output
+    assert "right in B, not in A (3)" in done.output
+    assert "and 1 more" in done.output
+    told = json.loads(out.read_text())
+    assert (told["better"], told["worse"], told["p_value"], len(told["flips"])) == (3, 0, 0.25, 3)

@@ -136,18 +136,28 @@ def _as_overrides(options: dict[str, Any], bare: bool) -> list[str]:
 @click.argument("first", type=click.Path(path_type=Path))
 @click.argument("second", type=click.Path(path_type=Path))
 @click.option("--setting", help="The sampling setting to compare, where a file holds several.")
+@click.option("--second-setting", help="The second one's, where it differs: before/greedy, after/greedy.")
 @click.option(
     "--part", default="both", show_default=True, help="The part of the reward: format, answer, both."
 )
 @click.option("--show", default=5, show_default=True, help="Flipped problems to print each way.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write everything as JSON to this file.")
-def diff(first: Path, second: Path, setting: str | None, part: str, show: int, out: Path | None) -> None:
+def diff(
+    first: Path,
+    second: Path,
+    setting: str | None,
+    second_setting: str | None,
+    part: str,
+    show: int,
+    out: Path | None,
+) -> None:
     """Compare two evaluations (folders, or samples.jsonl) over the problems that both hold."""
     with readable_errors():
         from trlmath.evaluation.diff import compare, load_side
         from trlmath.reports.compared import print_difference
 
-        difference = compare(load_side(first, setting), load_side(second, setting), part)
+        sides = load_side(first, setting), load_side(second, second_setting or setting)
+        difference = compare(*sides, part)
         print_difference(difference, str(first), str(second), show)
         if out:
             out.parent.mkdir(parents=True, exist_ok=True)

@@ -190,7 +190,7 @@ class GrpoRun:
                     by=self.recipe.evaluation.by,
                 )
             reports.append(report)
-            self._record_evaluation(setting.name, report)
+            self._record_evaluation(setting, report)
         return reports
 
     def train(self) -> None:
@@ -261,14 +261,20 @@ class GrpoRun:
             * rollout.epochs_per_rollout
         )
 
-    def _record_evaluation(self, name: str, report: EvaluationReport) -> None:
+    def _record_evaluation(self, setting: EvaluationSetting, report: EvaluationReport) -> None:
         if not self._files:
             return
         step = self.trainer.state.global_step
-        prefix = "eval" if name == "sampled" else f"eval_{name}"
+        prefix = "eval" if setting.name == "sampled" else f"eval_{setting.name}"
         numbers = {f"{prefix}/{part}": rate.value for part, rate in report.rates.items()}
         numbers |= {f"{prefix}/category/{c}": n / report.completions for c, n in report.categories.items()}
         numbers |= {f"{prefix}/mean_length": report.mean_tokens, f"{prefix}/truncated": report.truncated}
+        for part, rates in report.pass_at_k.items() if setting.n > 1 else ():
+            numbers[f"{prefix}/pass@{setting.n}/{part}"] = rates[-1].value
+        if report.mean_reward is not None:
+            numbers[f"{prefix}/reward"] = report.mean_reward.value
+        if report.entropy is not None:
+            numbers[f"{prefix}/entropy"] = report.entropy
         self._files.append("metrics.jsonl", {"step": step, **numbers})
         self._files.append("evaluation/reports.jsonl", {"step": step, **report.to_dict()})
         notify("evaluated", report=report, step=step)
