@@ -3,6 +3,7 @@
 import itertools
 import os
 import random
+import unicodedata
 from fractions import Fraction
 from pathlib import Path
 
@@ -69,7 +70,8 @@ def tokenizer():
 @settings(deadline=None, max_examples=200)
 @given(text=st.text(max_size=80))
 def test_any_text_round_trips(tokenizer, text):
-    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+    """Exactly for NFC text; Qwen2's tokenizer normalises the rest to it."""
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == unicodedata.normalize("NFC", text)
 
 
 def test_batch_loss_equals_the_loss_of_whole_documents(tokenizer):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import unicodedata
 
 import pytest
 from hypothesis import given, settings
@@ -69,7 +70,8 @@ def test_r1_zero_prompt_is_about_a_hundred_tokens(tokenizer):
 @settings(deadline=None, max_examples=200)
 @given(text=st.text(max_size=80))
 def test_any_text_round_trips(tokenizer, text):
-    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+    """Exactly for NFC text; Qwen2's tokenizer normalises the rest to it."""
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == unicodedata.normalize("NFC", text)
 
 
 def test_base_writes_worked_solutions(model, tokenizer):

@@ -20,7 +20,7 @@ from trlmath.data.nano.tokenizer import train_tokenizer
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
+    from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
 
 STAGES = ((4000, 1.0), (2000, 0.35))
 """Optimizer steps and share of the peak learning rate of each stage; `HABITS` gives the documents."""
@@ -43,7 +43,7 @@ def schedule(step: int, steps: int) -> float:
     return 1 - (1 - FLOOR) * (step - start) / max(1, steps - start)
 
 
-def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen2ForCausalLM:
+def new_model(tokenizer: Qwen2Tokenizer, seed: int) -> Qwen2ForCausalLM:
     """Return a freshly initialised Qwen2 of 1.1 million parameters in float32."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -90,7 +90,7 @@ def new_optimizers(model: Qwen2ForCausalLM) -> list[torch.optim.Optimizer]:
 
 
 def batches(
-    tokenizer: PreTrainedTokenizerFast, stream: Iterator[Document]
+    tokenizer: Qwen2Tokenizer, stream: Iterator[Document]
 ) -> Iterator[tuple[bool, list[tuple[list[int], int]]]]:
     """Group documents of like length: yield (preamble, [(ids, length of the context), ...])."""
     waiting: dict[bool, list[tuple[list[int], int]]] = {True: [], False: []}
@@ -164,7 +164,7 @@ def pretrain(
 
 def train_stage(
     model: Qwen2ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
+    tokenizer: Qwen2Tokenizer,
     seed: int,
     stage: int,
     steps: int,
@@ -199,7 +199,7 @@ def train_stage(
             tokens = 0
 
 
-def save(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
+def save(model: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, out: Path) -> None:
     """Write the model, its generation config (plain sampling at temperature 1) and the tokenizer."""
     from transformers import GenerationConfig
 
