@@ -98,6 +98,11 @@ DIFFERENT = [
     (r"\pm 4", "-4"),
     ("(1,2),(2,1)", "(1,2)"),
     ("5\n6", "6"),
+    ("4 or \\boxed{5}", "5"),
+    ("\\boxed{5} or 4", "5"),
+    ("The answer is 5. The answer is 6.", "6"),
+    ("It is 5. Or 6.", "6"),
+    ("x = 5. x = 6.", "6"),
     # a variable is no unit
     ("2k", "2"),
     (r"2\text{k}", "2"),

@@ -12,7 +12,7 @@ from trlmath.grading.syntax import DIGIT_WORDS, Node, ParseError
 _REPEAT = re.compile(
     r"(\d*)\.(\d*)\s*(?:\\(?:overline|bar)\s*(?:\{\s*(\d+)\s*\}|(\d))|\((\d+)\)(?!\s*[\d(])|\\dot\s*\{?(\d)\}?)"
 )
-_NUMBER = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,6}(?![\d.A-Za-z]))?")
+_NUMBER = re.compile(r"(?:\d+(?:\.\d+|\.(?!\s*[A-Za-z\d\\]))?|\.\d+)(?:[eE][+-]?\d{1,6}(?![\d.A-Za-z]))?")
 _DOTS = re.compile(r"(\d*)\.(\d+)\s*(?:\\ldots|\.\.\.+)")
 _MIXED_TEX = re.compile(r"(\d+)\s*\\frac\s*(?:\{\s*(\d+)\s*\}|(\d))\s*(?:\{\s*(\d+)\s*\}|(\d))(?!\d)")
 _MIXED_PLAIN = re.compile(r"(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])")

@@ -36,6 +36,8 @@ _VERB = re.compile(
     r"|weighs?|weighed|owes?|owed|caught|counts?|counted|means|comes? out to be)\b:?|:(?!\d)|<-",
     re.IGNORECASE,
 )
+_ASSIGNED = re.compile(r"\$?\s*([A-Za-z]\w{0,3})\s*=\s*([^=\n]+)")
+_ALTERNATIVE = re.compile(r"\W*(?:or|alternatively|otherwise|maybe|perhaps|possibly)\b", re.IGNORECASE)
 _COPULA = re.compile(r"\b(?:is|are|were|be)\b:?|:(?!\d)")
 _REFUSED = re.compile(r"\b(?:is|are|was|were|be) (?:wrong|incorrect|false)\b|\?", re.IGNORECASE)
 _DENIAL = re.compile(
@@ -105,11 +107,36 @@ def statement(text: str) -> str | None:
         first = next((s for s in _sentences(rest) if _informative(s)), "")
         found = _quantity(first) or _from_sentence(first)
         if found is not None:
-            return found
-    for sentence in reversed(list(_sentences(text))):
+            return None if _contradicted(text, marked, found) else found
+    sentences = list(_sentences(text))
+    if _assigned_twice(sentences):
+        return None
+    for sentence in reversed(sentences):
+        if _ALTERNATIVE.match(sentence):
+            return None
         if _informative(sentence):
             return _from_sentence(sentence)
     return None
+
+
+def _contradicted(text: str, marked: list[re.Match[str]], found: str) -> bool:
+    """Does an earlier "the answer is" of the same text state another value?"""
+    for marker, following in zip(marked, marked[1:], strict=False):
+        first = next(_sentences(text[marker.end() : following.start()]), "")
+        earlier = _quantity(first)
+        if earlier is not None and clean(earlier) != clean(found):
+            return True
+    return False
+
+
+def _assigned_twice(sentences: list[str]) -> bool:
+    """``x = 5. x = 6.``: one name with two values states neither."""
+    values: dict[str, str] = {}
+    for sentence in sentences:
+        match = _ASSIGNED.fullmatch(sentence)
+        if match and values.setdefault(match[1], clean(match[2])) != clean(match[2]):
+            return True
+    return False
 
 
 def _sentences(text: str) -> Iterator[str]:
@@ -164,9 +191,10 @@ def _from_sentence(sentence: str) -> str | None:
 def _listed(clause: str) -> str | None:
     """What follows "are" or a colon, when all of it is one list, tuple, set or matrix."""
     for verb in _outside_math(_COPULA, clause):
-        rest = clean(clause[verb.end() :])
+        raw = clause[verb.end() :].strip(" .")
+        rest, span = clean(raw), _MATH.fullmatch(raw)
         node = parse(rest)
-        if node is not None and (node[0] in ("seq", "or", "cup", "matrix") or _curve(node)):
+        if node is not None and (node[0] in ("seq", "or", "cup", "matrix") or (span and _curve(node))):
             return rest
     return None
 

@@ -75,6 +75,8 @@ class Pair:
     def p(self) -> str:
         """Normal form of the prediction: its only box, the list of its boxes, or all of it."""
         if self.found:
+            if len(self.found) == 1 and _beside_or(self.shown, self.found[0]):
+                return clean(self.shown)
             texts = list(dict.fromkeys(clean(box.text) for box in self.found))
             return texts[0] if len(texts) == 1 else listing(self.shown, self.found)
         return clean(self.shown)
@@ -174,7 +176,13 @@ def derivation(pair: Pair) -> Ruling | None:
     tail = ""
     if len(lines) > 1 and "=" in lines[0] and not pair.found:
         tail = lines[-1]
-    elif pair.node_p is None and not pair.found and "=" in pair.p and not is_prose(pair.p):
+    elif (
+        pair.node_p is None
+        and not pair.found
+        and "=" in pair.p
+        and not is_prose(pair.p)
+        and ". " not in pair.p
+    ):
         tail = pair.p.rsplit("=", 1)[1]
     node = _node(clean(tail)) if tail else None
     if node is not None and agree(node, pair.node_g)[0]:
@@ -264,6 +272,15 @@ _REASONS = {
     "function": "the same function at every test point",
     "same_form": "the same expression",
 }
+
+
+_OR_BEFORE = re.compile(r"\b(?:or|and/or)[\s$(\\]*(?:f?boxed)?\s*\{?$")
+_OR_BEHIND = re.compile(r"\}[\s$)\\]*(?:or|and/or)\b[^A-Za-z]*[\d\\(]")
+
+
+def _beside_or(text: str, box: Span) -> bool:
+    """Is the box one of two alternatives, the other one unboxed?"""
+    return bool(_OR_BEFORE.search(text[: box.start]) or _OR_BEHIND.match(text, box.end))
 
 
 def _is_list(node: Node) -> bool:
