@@ -1,5 +1,6 @@
 """The workers: limits that hold, one bad answer that harms no other, and no process left behind."""
 
+import importlib.util
 import multiprocessing
 import os
 import signal
@@ -220,3 +221,23 @@ def test_a_pool_that_grades_wrongly_refuses_to_start(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(pool, "PROOF", (("0.5", r"\frac13", True), ("0.83", r"\frac56", False)))
     with pytest.raises(GradingError, match="grade wrongly"):
         pool.Pool(1)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="needs accelerate")
+def test_from_the_ranks_of_accelerate_launch(tmp_path: Path) -> None:
+    script = tmp_path / "rank.py"
+    script.write_text(
+        "from accelerate import Accelerator\n"
+        "from trlmath.grading import grade_answer\n"
+        "accelerator = Accelerator(cpu=True)\n"
+        f"verdict = grade_answer(*{SUM!r}).equal\n"
+        "open(f'{__file__}.{accelerator.process_index}', 'w').write(str(verdict))\n"
+        "accelerator.wait_for_everyone()\n"
+        "accelerator.end_training()\n"
+    )
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", str(script)]
+    subprocess.run(
+        launch, check=True, timeout=200, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert [Path(f"{script}.{rank}").read_text() for rank in (0, 1)] == ["True", "True"]
