@@ -73,6 +73,7 @@ def test_our_rollouts(tmp_path):
     found = regrade(read_saved(tmp_path / "rollouts"), reward())
     assert [(old.setting, new.reward) for old, new in found.pairs] == [("step-0", 1.0), ("step-0", 0.0)]
     assert len(found.disagreements) == 1
+    assert [row.cell for row in found.new] == [("step-0", 0, 0), ("step-0", 0, 1)]
 
 
 def trl_parquet(folder, **columns):

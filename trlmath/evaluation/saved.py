@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,20 @@ def read_saved(
             samples += [_ours(row, len(samples) + i) for i, row in enumerate(rows)]
         else:
             samples += _trls(rows, file, problems, against, len(samples))
-    return samples
+    return _grouped(samples)
+
+
+def _grouped(samples: Sequence[Sample]) -> list[Sample]:
+    """Number the problems of each step, so that the rollouts of one problem count as such in intervals."""
+    problems: dict[tuple[str, str], int] = {}
+    seen: dict[tuple[str, str], int] = {}
+    found = []
+    for sample in samples:
+        place = (sample.setting, sample.key)
+        number = problems.setdefault(place, len(problems))
+        seen[place] = seen.get(place, -1) + 1
+        found.append(replace(sample, problem=number, sample=seen[place]))
+    return found
 
 
 def _ours(row: Mapping[str, Any], number: int) -> Sample:
