@@ -102,6 +102,8 @@ DIFFERENT = [
     ("\\boxed{5} or 4", "5"),
     ("The answer is 5. The answer is 6.", "6"),
     ("It is 5. Or 6.", "6"),
+    ("The answer is 5. or 6", "5"),
+    ("$\\boxed{5}$. or 6", "5"),
     ("x = 5. x = 6.", "6"),
     # a variable is no unit
     ("2k", "2"),

@@ -104,6 +104,8 @@ def statement(text: str) -> str | None:
     marked = list(_ANSWER.finditer(text))
     if marked:
         rest = text[marked[-1].end() :]
+        if any(_ALTERNATIVE.match(s) and re.search(r"\d|\\", s) for s in _sentences(rest)):
+            return None
         first = next((s for s in _sentences(rest) if _informative(s)), "")
         found = _quantity(first) or _from_sentence(first)
         if found is not None:

@@ -275,7 +275,7 @@ _REASONS = {
 
 
 _OR_BEFORE = re.compile(r"\b(?:or|and/or)[\s$(\\]*(?:f?boxed)?\s*\{?$")
-_OR_BEHIND = re.compile(r"\}[\s$)\\]*(?:or|and/or)\b[^A-Za-z]*[\d\\(]")
+_OR_BEHIND = re.compile(r"\}[\s$)\\\].,;]*(?:[a-z]+[\s.,]+){0,3}?(?:or|and/or)\b[^A-Za-z]*[\d\\(]")
 
 
 def _beside_or(text: str, box: Span) -> bool:
