@@ -123,7 +123,9 @@ def count_parameters(config: Any) -> int:
     from accelerate import init_empty_weights
 
     with init_empty_weights():
-        return AutoModelForCausalLM.from_config(config).num_parameters()
+        model = AutoModelForCausalLM.from_config(config)
+    model.tie_weights()  # building on the meta device unties what the config ties
+    return model.num_parameters()
 
 
 def eos_token_ids(model: Any, tokenizer: Any) -> list[int]:
