@@ -38,7 +38,9 @@ _VERB = re.compile(
 )
 _ASSIGNED = re.compile(r"\$?\s*([A-Za-z]\w{0,3})\s*=\s*([^=\n]+)")
 _ALTERNATIVE = re.compile(r"\W*(?:or|alternatively|otherwise|maybe|perhaps|possibly)\b", re.IGNORECASE)
+_BARE = re.compile(r"\s*-?\d+(?:[.,]\d+)*\s*")
 _COPULA = re.compile(r"\b(?:is|are|were|be)\b:?|:(?!\d)")
+_NOT = re.compile(r"\W*(?:(?:it|that|this|the answer)(?: is|'s) )?(?:not|never)\b", re.IGNORECASE)
 _REFUSED = re.compile(r"\b(?:is|are|was|were|be) (?:wrong|incorrect|false)\b|\?", re.IGNORECASE)
 _DENIAL = re.compile(
     r"(?:\b(?:not|never|cannot|neither|either)|n't)\s+(?:[a-z]+\s+){0,3}[^A-Za-z]{0,3}[\d\\]", re.IGNORECASE
@@ -111,6 +113,9 @@ def statement(text: str) -> str | None:
         if found is not None:
             return None if _contradicted(text, marked, found) else found
     sentences = list(_sentences(text))
+    bare = {clean(line) for line in text.splitlines() if _BARE.fullmatch(line)}
+    if len(bare) > 1 or (bare and len(sentences) > 1 and not _repeats(bare, sentences[-1])):
+        return None  # a number alone on a line is an answer too
     if _assigned_twice(sentences):
         return None
     for sentence in reversed(sentences):
@@ -119,6 +124,12 @@ def statement(text: str) -> str | None:
         if _informative(sentence):
             return _from_sentence(sentence)
     return None
+
+
+def _repeats(bare: set[str], sentence: str) -> bool:
+    """Does the last sentence state the number that stands alone on a line?"""
+    found = _from_sentence(sentence)
+    return found is None or clean(found) in bare or clean(sentence) in bare
 
 
 def _contradicted(text: str, marked: list[re.Match[str]], found: str) -> bool:
@@ -170,7 +181,7 @@ def _from_sentence(sentence: str) -> str | None:
     while len(informative) > 1 and _BECAUSE.match(informative[-1]) and "=" not in informative[-1]:
         informative.pop()  # a reason or a remark behind the statement
     clause = informative[-1] if informative else sentence
-    if _REFUSED.search(clause):
+    if _REFUSED.search(clause) or _NOT.match(clause):
         return None
     listed = _listed(clause)
     if listed is not None:
@@ -316,7 +327,7 @@ def ends_with_text(prediction: str, gold: str) -> bool:
     if re.search(r"\bnot\b|n't\b|\bor\b|\bneither\b|\?", last) and " " in last.strip():
         return bool(re.search(r"\bor\b|\bneither\b|\bnot\b", gold)) and last.endswith(gold)
     if re.match(rf"{re.escape(gold)}(?:,| (?:is|was|has|had|will|won|wins|can|did|gets?|got)\b)", last):
-        return " and " not in last
+        return " and " not in last and not re.search(r"\b(?:wrong|incorrect|false)\b", last)
     stated = re.search(
         r"\b(?:is|are|was|were|be|equals|gets?|represents?|describes?|forms?|called|[a-z]+:)\s+(.+)$", last
     )

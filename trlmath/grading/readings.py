@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 from trlmath.grading.realsets import interval
 from trlmath.grading.syntax import TRIGONOMETRIC, Node, variables
@@ -227,7 +228,7 @@ def _relation_readings(node: Node, lenient: bool) -> Iterator[Reading]:
         return
     yield Reading("set", node)
     yield Reading("inequality", node)
-    if signs == ("in",):
+    if signs == ("in",) and named(parts[0]):
         yield from readings(parts[1], lenient)
 
 
@@ -245,7 +246,7 @@ def _stated(parts: tuple[Node, ...], lenient: bool) -> Node | None:
     if named(last) and first[0] != "seq":
         return first
     if not variables(first):
-        return None if variables(last) else last
+        return last if not variables(last) and scalar(first) == scalar(last) else None
     if lenient and first[0] == "fn" and first[1] in ("ln", "log", "logb") and not variables(last):
         return last
     if lenient and _sum_of_names(first) and not variables(last):
@@ -256,7 +257,12 @@ def _stated(parts: tuple[Node, ...], lenient: bool) -> Node | None:
 def _consistent(a: Node, b: Node) -> bool:
     """Equal as numbers, whatever the units (a percent may be its fraction)."""
     one, two = value_reading(a), value_reading(b)
-    if one.unit == "pct" or two.unit == "pct" or conflict(one.unit, two.unit):
+    if one.unit != two.unit and "pct" in (one.unit, two.unit):
+        hundredth: Node = ("num", Fraction(1, 100))
+        plain, percent = (two, one) if one.unit == "pct" else (one, two)
+        sizes = (percent.node, ("mul", percent.node, hundredth))
+        return any(same(plain.node, size) is not False for size in sizes)
+    if conflict(one.unit, two.unit):
         return True
     if has_sign(a) or has_sign(b):
         return True

@@ -175,7 +175,7 @@ def _from_conditions(parts: tuple[Node, ...]) -> RealSet:
 def _from_relation(node: Node) -> RealSet:
     parts, signs = node[1], node[2]
     if signs == ("in",):
-        if variables(parts[0]):
+        if parts[0][0] == "sym":
             return real_set(parts[1])
         raise NotASet("membership of a constant")
     if not any(sign in ("<", "<=", ">", ">=", "!=") for sign in signs):

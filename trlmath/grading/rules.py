@@ -75,7 +75,16 @@ class Pair:
     def p(self) -> str:
         """Normal form of the prediction: its only box, the list of its boxes, or all of it."""
         if self.found:
-            if len(self.found) == 1 and _beside_or(self.shown, self.found[0]):
+            if len(self.found) == 1:
+                whole, inside = clean(self.shown), clean(self.found[0].text)
+                readable = (
+                    len(whole) <= LIMITS.compare and parse(whole) is not None and parse(inside) is not None
+                )
+                alone = whole == f"\\boxed{{{self.found[0].text}}}"
+                if _beside_or(self.shown, self.found[0]) or (readable and not alone):
+                    return whole  # a box amid mathematics, as in 2\boxed{5}, is a part of it
+                return inside
+            if _beside_or(self.shown, self.found[-1]):
                 return clean(self.shown)
             texts = list(dict.fromkeys(clean(box.text) for box in self.found))
             return texts[0] if len(texts) == 1 else listing(self.shown, self.found)
@@ -145,7 +154,11 @@ def words(pair: Pair) -> Ruling | None:
         gold = plain_text(pair.g)
         if plain_text(pair.p) == gold:
             return Ruling(True, "text", "the same words")
-        if gold and ends_with_text(pair.prediction, gold):
+        if (
+            gold
+            and (pair.node_g is None or pair.node_g[0] == "text")
+            and ends_with_text(pair.prediction, gold)
+        ):
             return Ruling(True, "text_in_sentence", "a sentence that ends in stating the gold words")
     return None
 
@@ -274,13 +287,17 @@ _REASONS = {
 }
 
 
-_OR_BEFORE = re.compile(r"\b(?:or|and/or)[\s$(\\]*(?:f?boxed)?\s*\{?$")
+_WRONG_BEHIND = re.compile(r"\}[\s$)\\\].,;]*(?:is|was)\s+(?:wrong|incorrect|false|not)\b")
+_OR_BEFORE = re.compile(r"\b(?:or|and/or|not)[\s$(\\]*(?:f?boxed)?\s*\{?$")
 _OR_BEHIND = re.compile(r"\}[\s$)\\\].,;]*(?:[a-z]+[\s.,]+){0,3}?(?:or|and/or)\b[^A-Za-z]*[\d\\(]")
 
 
 def _beside_or(text: str, box: Span) -> bool:
-    """Is the box one of two alternatives, the other one unboxed?"""
-    return bool(_OR_BEFORE.search(text[: box.start]) or _OR_BEHIND.match(text, box.end))
+    """Is the box denied, or one of two alternatives of which the other is not boxed?"""
+    before, behind = text[: box.start], box.end
+    return bool(
+        _OR_BEFORE.search(before) or _OR_BEHIND.match(text, behind) or _WRONG_BEHIND.match(text, behind)
+    )
 
 
 def _is_list(node: Node) -> bool:
