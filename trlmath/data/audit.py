@@ -156,7 +156,8 @@ def check_golds_readable(problems: Sequence[Problem], name: str, allowed: float)
             f"the grader cannot read {bad} of {len(problems)} golds of {name!r} "
             f"({100 * bad / len(problems):.1f} %; allowed: {100 * allowed:g} %), so that their rollouts "
             f"could never be rewarded. First: row {first.index}, {first.gold!r}: {first.reason}. "
-            "See `trlmath data check`; drop them with the filter gradable_gold, or allow more with data.unreadable_golds."
+            "See `trlmath data check`; drop them with the filter gradable_gold, or allow more with "
+            "data.unreadable_golds."
         )
 
 
