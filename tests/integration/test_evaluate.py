@@ -337,6 +337,8 @@ def test_a_running_server(tmp_path, tiny_dir, vllm_server):
     )
     assert done.exit_code == 0, done.output
     there = read_samples(tmp_path / "there" / "samples.jsonl")
-    assert [row.completion for row in there] == [row.completion for row in here]
+    # cut off inside a character, the server leaves it out and transformers shows it as unreadable
+    whole = [[row.completion.rstrip("\ufffd") for row in rows] for rows in (there, here)]
+    assert whole[0] == whole[1]
     assert [row.tokens for row in there] == [row.tokens for row in here]
     assert there[0].logprob == pytest.approx(here[0].logprob, abs=1e-2)
