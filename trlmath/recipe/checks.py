@@ -97,8 +97,14 @@ def check_colocated(recipe: Recipe) -> None:
 
 
 def check_processes(recipe: Recipe, processes: int) -> None:
-    """Raise RecipeError unless a phase and each of its updates divide evenly over the processes."""
+    """Raise RecipeError unless each process gets whole groups and an equal share of each update."""
     rollout = recipe.rollout
+    if rollout.prompts_per_step % processes:
+        raise RecipeError(
+            f"rollout.prompts_per_step: {rollout.prompts_per_step} prompts do not divide evenly over "
+            f"{processes} processes, and a prompt's completions are sampled and graded by one process. Make "
+            f"prompts_per_step a multiple of {processes}, or start fewer processes."
+        )
     completions = rollout.prompts_per_step * rollout.group_size
     if completions % (rollout.updates_per_rollout * processes):
         raise RecipeError(
