@@ -233,3 +233,11 @@ def test_a_function_in_a_file_works_by_name(tmp_path):
     (built,) = build_rewards([RewardEntry(name=f"{tmp_path}/mine.py:score")])
     assert built.name == "mine.score"
     assert [g.reward for g in built(completions=["ab"])] == [2.0]
+
+
+def test_a_reward_that_exits_is_an_error_of_its_own(tmp_path):
+    file = tmp_path / "leaves.py"
+    file.write_text("def leave(completions):\n    raise SystemExit(3)\n")
+    reward = build_rewards([RewardEntry(name=f"{file}:leave")])[0]
+    with pytest.raises(PluginError, match="raised SystemExit: 3"):
+        reward(completions=["a"])

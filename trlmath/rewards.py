@@ -85,7 +85,7 @@ class RewardCaller:
             answer = self._call(given)
         except TrlmathError as error:
             raise PluginError(f"{self._who} raised {type(error).__name__}: {error}") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # sys.exit() in a reward would end the run without a word
             raise PluginError(self._explain_raise(error, given)) from error
         return self._check(answer, completions)
 
@@ -95,7 +95,8 @@ class RewardCaller:
         return asyncio.run(_wait_for(answer)) if inspect.isawaitable(answer) else answer
 
     def _arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        given = dict(given)
+        # lists of its own: what one reward does to them, the next must not see
+        given = {name: _own(value) for name, value in given.items()}
         if self._chat:
             given["completions"] = [[{"role": "assistant", "content": text}] for text in given["completions"]]
             if "prompts" in given:
@@ -103,7 +104,7 @@ class RewardCaller:
         given |= {parameter: given[column] for parameter, column in self._columns.items()}
         return given if self._takes_all else {n: v for n, v in given.items() if n in self._named}
 
-    def _explain_raise(self, error: Exception, given: Mapping[str, Any]) -> str:
+    def _explain_raise(self, error: BaseException, given: Mapping[str, Any]) -> str:
         """Say which rollout it was, by calling again with one rollout at a time."""
         index = self._first_raising(given)
         tip = ""
@@ -123,7 +124,7 @@ class RewardCaller:
             }
             try:
                 self._call(one)
-            except Exception:  # noqa: BLE001  (marks the rollout; the first error is the one reported)
+            except (Exception, SystemExit):  # noqa: BLE001  (marks the rollout; the first error is the one reported)
                 return index
         return 0
 
@@ -176,6 +177,13 @@ def metric_name(name: str) -> str:
     if not colon:
         return name
     return f"{Path(where).stem if where.endswith('.py') else where}.{attr}"
+
+
+def _own(value: Any) -> Any:
+    """A list copied, and the lists in it (token ids, a column's values); anything else as it is."""
+    if not isinstance(value, list):
+        return value
+    return [list(item) if isinstance(item, list) else item for item in value]
 
 
 async def _wait_for(answer: Awaitable[Any]) -> Any:

@@ -197,6 +197,16 @@ def test_a_wrong_advantage_stops_with_its_name(make_trainer, rows, advantage, me
         generated(trainer, rows(trainer))
 
 
+def test_an_advantage_cannot_change_what_is_trained_on(make_trainer, rows):
+    def greedy(rewards, lengths, parts, mask):
+        lengths.zero_(), parts.fill_(torch.nan), mask.zero_()
+        return torch.ones_like(rewards)
+
+    output = generated(trainer := make_trainer({"advantage": greedy}), rows(trainer))
+    assert (output["completion_mask"].sum(-1) > 0).all()
+    assert trainer._metrics["train"]["tokens"][-1] > 0
+
+
 def test_training_learns_the_letter(make_trainer):
     trainer = make_trainer(
         max_steps=25,

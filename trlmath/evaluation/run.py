@@ -134,11 +134,14 @@ def grade_groups(data: EvaluationSet, numbers: Sequence[int], groups: Sequence[G
     columns = rollout_columns([data.problems[i] for i, _ in flat])
     by_reward = [
         reward(
-            prompts=[data.prompts[i] for i, _ in flat],
-            completions=[r.text for _, r in flat],
-            completion_ids=[list(r.token_ids) for _, r in flat],
-            finish_reasons=[r.finish_reason for _, r in flat],
-            **columns,
+            # a rollout's own go before a column of the same name
+            **columns
+            | {
+                "prompts": [data.prompts[i] for i, _ in flat],
+                "completions": [r.text for _, r in flat],
+                "completion_ids": [list(r.token_ids) for _, r in flat],
+                "finish_reasons": [r.finish_reason for _, r in flat],
+            }
         )
         for reward in data.rewards
     ]
@@ -166,6 +169,7 @@ def rollout_columns(problems: Sequence[Problem]) -> dict[str, list[Any]]:
         "question": [problem.question for problem in problems],
         "answer": [problem.answer for problem in problems],
         "solution": [problem.solution for problem in problems],
+        "trace": [problem.trace for problem in problems],
     }
 
 

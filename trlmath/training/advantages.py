@@ -45,7 +45,8 @@ def compute_advantages(
     """
     parameters = inspect.signature(component).parameters
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    wanted = {k: v for k, v in available.items() if takes_all or k in parameters}
+    # copies: the trainer goes on to use its own
+    wanted = {k: v.clone() for k, v in available.items() if takes_all or k in parameters}
     try:
         advantages = component(rewards.clone(), **wanted)
     except Exception as error:

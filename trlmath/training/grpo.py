@@ -171,8 +171,13 @@ class MathGRPOTrainer(GRPOTrainer):
         started = time.perf_counter()
         # the engine's text ends with the stop string; TRL's, decoded again, may run past it
         texts = [r.text for r in self._rollouts]
-        rows = [{**self._rows[row["row"]], "finish_reasons": row["finish_reasons"]} for row in inputs]
-        matrix = super()._calculate_rewards(rows, prompts, texts, completion_ids_list)
+        # past TRL, which leaves some names out and fails at others (a column called `prompts`)
+        rows = [self._rows[row["row"]] for row in inputs]
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        for call in self._calls:
+            call.columns = columns
+        reasons = [{"finish_reasons": row["finish_reasons"]} for row in inputs]
+        matrix = super()._calculate_rewards(reasons, prompts, texts, completion_ids_list)
         self._reward_matrix = matrix
         self._attach_grades([row["row"] for row in inputs])
         self._spent("grade", started)
@@ -322,14 +327,14 @@ class MathGRPOTrainer(GRPOTrainer):
 
 
 class _RewardCall:
-    """A reward as TRL calls it; keeps the grades that TRL's matrix of numbers would lose."""
+    """A reward as TRL calls it; adds the dataset's columns, and keeps the grades that a matrix would lose."""
 
     def __init__(self, reward: Any) -> None:
-        self.reward, self.grades = reward, list[Grade]()
+        self.reward, self.grades, self.columns = reward, list[Grade](), dict[str, list]()
         self.__name__ = str(getattr(reward, "name", "reward"))
 
     def __call__(self, **kwargs: Any) -> list[float | None]:
-        self.grades = self.reward(**kwargs)
+        self.grades = self.reward(**{**self.columns, **kwargs})  # a rollout's own go before a column's
         return [grade.reward for grade in self.grades]
 
 
