@@ -21,10 +21,14 @@ from trlmath.recipe.run_checks import _CHOICES
 
 def test_processes_must_divide_every_update():
     recipe = parse_recipe({"rollout": {"prompts_per_step": 6, "group_size": 4, "updates_per_rollout": 2}})
-    for processes in (1, 2, 3, 4, 6, 12):
+    for processes in (1, 2, 3, 6):
         check_processes(recipe, processes)
-    with pytest.raises(RecipeError, match="24 completions .* 2 updates on 5 processes.*multiple of 10"):
-        check_processes(recipe, 5)
+    for processes in (4, 5, 12):  # 4 and 12 divide the 24 completions, but would cut a prompt's group in two
+        with pytest.raises(RecipeError, match=f"6 prompts .* {processes} processes.*multiple of {processes}"):
+            check_processes(recipe, processes)
+    recipe = parse_recipe({"rollout": {"prompts_per_step": 6, "group_size": 2, "updates_per_rollout": 4}})
+    with pytest.raises(RecipeError, match="12 completions .* 4 updates on 6 processes.*multiple of 24"):
+        check_processes(recipe, 6)
 
 
 def test_prompt_and_completion_must_fit_the_context():
@@ -91,6 +95,14 @@ def test_trainer_values_take_the_types_of_grpoconfig():
         ({"lr_scheduler_type": "constnat"}, "trainer.lr_scheduler_type: .*Did you mean 'constant'"),
         ({"optim": "adamw_troch"}, "trainer.optim: .*Did you mean 'adamw_torch'"),
         ({"loss_type": "drgrpo"}, "trainer.loss_type: .*Did you mean 'dr_grpo'"),
+        ({"learning_rate": float("nan")}, "trainer.learning_rate: got nan; allowed: a finite number"),
+        ({"weight_decay": float("inf")}, "trainer.weight_decay: got inf; allowed: a finite number"),
+        ({"learning_rate": -1}, "trainer.learning_rate: got -1.0; allowed: at least 0"),
+        ({"adam_beta1": 2}, "trainer.adam_beta1: got 2.0; allowed: at least 0 and less than 1"),
+        ({"max_steps": 0}, "trainer.max_steps: got 0; allowed: at least 1, or -1"),
+        ({"num_train_epochs": -1}, "trainer.num_train_epochs: got -1.0; allowed: more than 0"),
+        ({"dataloader_num_workers": -1}, "trainer.dataloader_num_workers: got -1; allowed: at least 0"),
+        ({"log_level": "inf"}, "trainer.log_level: .*Did you mean 'info'"),
     ],
 )
 def test_a_wrong_trainer_argument_is_named(trainer, expected):
@@ -124,3 +136,14 @@ def test_the_loss_types_are_those_that_trl_computes():
     source = inspect.getsource(GRPOTrainer._compute_loss)
     for name in _CHOICES["loss_type"]:
         assert f'"{name}"' in source
+
+
+def test_a_reporter_is_known_and_installed(monkeypatch):
+    from transformers import integrations
+
+    with pytest.raises(RecipeError, match="run.report_to: got 'wandbb'.*Did you mean 'wandb'"):
+        check_trainer(parse_recipe({"run": {"report_to": "wandbb"}}))
+    monkeypatch.setattr(integrations, "get_available_reporting_integrations", lambda: ["mlflow"])
+    with pytest.raises(RecipeError, match="run.report_to: 'wandb' is not installed"):
+        check_trainer(parse_recipe({"run": {"report_to": "wandb"}}))
+    check_trainer(parse_recipe({"run": {"report_to": "mlflow"}}))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
+import math
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -23,6 +24,30 @@ from trlmath.targets import is_path
 _CHOICES = {
     "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "vespo", "luspo"),
     "importance_sampling_level": ("token", "sequence"),
+    "log_level": ("detail", "debug", "info", "warning", "error", "critical", "passive"),
+    "log_level_replica": ("detail", "debug", "info", "warning", "error", "critical", "passive"),
+}
+
+# What torch and transformers refuse only in the middle of a run, or not at all: (test, allowed).
+_AT_LEAST_0 = (lambda v: v >= 0, "at least 0")
+_OVER_0 = (lambda v: v > 0, "more than 0")
+_BELOW_1 = (lambda v: 0 <= v < 1, "at least 0 and less than 1")
+_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "max_steps": (lambda v: v == -1 or v >= 1, "at least 1, or -1 to train for num_train_epochs"),
+    "num_train_epochs": _OVER_0,
+    "learning_rate": _AT_LEAST_0,
+    "weight_decay": _AT_LEAST_0,
+    "adam_beta1": _BELOW_1,
+    "adam_beta2": _BELOW_1,
+    "adam_epsilon": _AT_LEAST_0,
+    "max_grad_norm": _AT_LEAST_0,
+    "beta": _AT_LEAST_0,
+    "epsilon": _AT_LEAST_0,
+    "epsilon_high": _AT_LEAST_0,
+    "logging_steps": _OVER_0,
+    "save_steps": _OVER_0,
+    "dataloader_num_workers": _AT_LEAST_0,
+    "top_entropy_quantile": (lambda v: 0 < v <= 1, "more than 0 and at most 1"),
 }
 
 
@@ -76,9 +101,35 @@ def check_trainer(recipe: Recipe) -> None:
         choices = _CHOICES.get(name) or _enum_values(hints[name])
         if choices and isinstance(value, str) and value not in choices:
             errors.append(f"{key}: got {value!r}; allowed: {', '.join(choices)}.{nearest(value, choices)}")
+        errors += _out_of_range(name, converted[name])
+    errors += _reporters(recipe.run.report_to)
     if errors:
         raise RecipeError("\n".join(errors))
     recipe.trainer = converted
+
+
+def _out_of_range(name: str, value: Any) -> list[str]:
+    if not isinstance(value, (int, float)):
+        return []
+    if not math.isfinite(value):
+        return [f"trainer.{name}: got {value}; allowed: a finite number."]
+    fits, allowed = _RANGES.get(name, (None, ""))
+    return [] if fits is None or fits(value) else [f"trainer.{name}: got {value}; allowed: {allowed}."]
+
+
+def _reporters(names: Sequence[str]) -> list[str]:
+    """A sentence for each of `run.report_to` that transformers does not know or that is not installed."""
+    from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
+
+    errors, known = [], list(INTEGRATION_TO_CALLBACK)
+    for name in names:
+        if name in ("all", "none"):
+            continue
+        if name not in known:
+            errors.append(f"run.report_to: got {name!r}; allowed: {', '.join(known)}.{nearest(name, known)}")
+        elif name not in get_available_reporting_integrations():
+            errors.append(f"run.report_to: {name!r} is not installed. Install it (pip install {name}).")
+    return errors
 
 
 def _converter(hint: Any) -> Callable[[Any], Any]:

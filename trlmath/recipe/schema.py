@@ -168,7 +168,7 @@ class RunSection(Section):
 
     dir: str | None = None
     resume: Any = None
-    seed: Int = Field(default=0, ge=0)
+    seed: Int = Field(default=0, ge=0, lt=2**32)
     report_to: list[str] = []
 
     @model_validator(mode="before")

@@ -17,7 +17,11 @@ from trlmath.errors import RecipeError
 def parse(text: str, where: str) -> Any:
     """Return the data of a YAML text. Raises RecipeError with `where` and the line."""
     try:
-        return YAML(typ="safe", pure=True).load(text)
+        data = YAML(typ="safe", pure=True).load(text)
+        _forbid_cycles(data, where)
+        return data
+    except RecursionError as error:
+        raise RecipeError(f"{where}: nested too deeply. A recipe needs four levels or so.") from error
     except DuplicateKeyError as error:
         first = str(error.problem).splitlines()[0]
         raise RecipeError(f"{where}{_line(error)}: {first}. Write each key once.") from error
@@ -26,6 +30,15 @@ def parse(text: str, where: str) -> Any:
         raise RecipeError(f"{where}{_line(error)}: not valid YAML: {error.problem}. {tip}") from error
     except (YAMLError, ValueError) as error:
         raise RecipeError(f"{where}: not valid YAML: {error}.") from error
+
+
+def _forbid_cycles(data: Any, where: str, above: tuple[int, ...] = ()) -> None:
+    if not isinstance(data, (dict, list)):
+        return
+    if id(data) in above:
+        raise RecipeError(f"{where}: an alias (*name) stands inside what it names. Write the value out.")
+    for item in data.values() if isinstance(data, dict) else data:
+        _forbid_cycles(item, where, (*above, id(data)))
 
 
 def _line(error: MarkedYAMLError) -> str:

@@ -23,6 +23,9 @@ def lora_config(recipe: Recipe) -> Any:
                 f"model.lora.{key}: is no field of peft's LoraConfig.{nearest(key, known)} Usual ones: r, "
                 "lora_alpha, lora_dropout, target_modules."
             )
+    rank = recipe.model.lora.get("r", 8)
+    if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
+        raise RecipeError(f"model.lora.r: got {rank!r}; allowed: a whole number of at least 1.")
     try:
         return LoraConfig(**{"task_type": "CAUSAL_LM", **recipe.model.lora})
     except (TypeError, ValueError) as error:
