@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tiny import save_tiny_model
 
 from trlmath.errors import RecipeError
 from trlmath.recipe import parse_recipe
@@ -15,6 +16,7 @@ from trlmath.sampling.choose import choose_engine
 from trlmath.sampling.models import (
     count_parameters,
     eos_token_ids,
+    load_policy,
     load_whole,
     read_model_files,
     weights_fingerprint,
@@ -111,3 +113,15 @@ def test_the_fingerprint_follows_the_weights(tiny, tmp_path):
 )
 def test_the_engine_by_machine_and_size(asked, parameters, gpu, installed, expected):
     assert choose_engine(asked, parameters, gpu, installed)[0] == expected
+
+
+def test_a_folder_without_tokenizer_and_weights_cut_short(tmp_path):
+    folder = save_tiny_model(tmp_path / "model")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(RecipeError, match="weights of .* cannot be loaded"):
+        load_policy(parse_recipe({}), str(folder))
+    for file in folder.glob("token*"):
+        file.unlink()
+    with pytest.raises(RecipeError, match="has no usable tokenizer"):
+        read_model_files(str(folder))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trlmath.evaluation.prepare import PreparedEvaluation
-from trlmath.sampling.choose import engine_of
+from trlmath.sampling.choose import check_engine_options, engine_of
 from trlmath.sampling.models import count_parameters, eos_token_ids, load_whole, save_whole
 from trlmath.sampling.sampler import Sampler
 
@@ -38,6 +38,7 @@ def build(
     """
     recipe, files = prepared.recipe, prepared.files
     sampler: Sampler
+    check_engine_options("server" if engine == SERVER else engine, recipe.sampling.engine_options)
     if engine == SERVER:
         from trlmath.sampling.server_engine import ServerSampler
 

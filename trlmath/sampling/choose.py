@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterable
 
 import torch
 
-from trlmath.errors import EngineError
+from trlmath.errors import EngineError, RecipeError, nearest
 from trlmath.recipe import Recipe
 
 # On a CPU, below this size the engine's bookkeeping per token costs more than its kernels save:
 # docs/engines.md has the measurement (tests/bench/bench_engines.py repeats it).
 SMALL_ON_CPU = 50_000_000
+
+# What sampling.engine_options may hold; vLLM itself knows its own.
+_OPTIONS = {
+    "transformers": ("max_rows",),
+    "server": ("model", "concurrency", "timeout", "api_key"),
+}
+
+
+def check_engine_options(engine: str, options: Iterable[str]) -> None:
+    """Raise RecipeError for an engine option that `engine` (or ``server``) has not."""
+    if engine not in _OPTIONS:
+        return
+    allowed = _OPTIONS[engine]
+    for name in options:
+        if name not in allowed:
+            raise RecipeError(
+                f"sampling.engine_options.{name}: the engine {engine} has no such option."
+                f"{nearest(name, allowed)} Its options: {', '.join(allowed)}."
+            )
 
 
 def choose_engine(engine: str, parameters: int, on_gpu: bool, vllm_installed: bool) -> tuple[str, str]:

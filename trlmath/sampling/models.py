@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from trlmath.errors import RecipeError
@@ -60,6 +61,12 @@ def read_model_files(path: str) -> ModelFiles:
             f"model.path: {base or path!r}{adapter} cannot be read as a model: {error} Give a folder with "
             "config.json and a tokenizer, or check the Hub id and the network."
         ) from error
+    # without its files transformers makes an empty one and says nothing
+    if not tokenizer(text="1 + 1")["input_ids"]:
+        raise RecipeError(
+            f"model.path: {tokens!r} has no usable tokenizer: it reads '1 + 1' as no token. Put the "
+            "tokenizer's files (tokenizer.json, tokenizer_config.json) beside config.json."
+        )
     if tokenizer.eos_token_id is None:
         raise RecipeError(
             f"model.path: the tokenizer of {path!r} has no end-of-text token, so no completion could end. "
@@ -87,7 +94,7 @@ def load_policy(recipe: Recipe, path: str) -> Any:
         return AutoModelForCausalLM.from_pretrained(
             path, dtype=recipe.model.dtype, attn_implementation=recipe.model.attention
         )
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise RecipeError(
             f"the weights of {path!r} cannot be loaded with model.dtype={recipe.model.dtype} and "
             f"model.attention={recipe.model.attention}: {error} sdpa works everywhere; flash_attention_2 "

@@ -83,7 +83,7 @@ class VllmSampler:
         options.update(engine_options or {})
         try:
             self.llm = LLM(model=model, **options)
-        except (RuntimeError, ValueError, OSError) as error:
+        except (RuntimeError, ValueError, OSError, TypeError) as error:
             raise EngineError(
                 f"vLLM could not start for {model!r}: {error}. Options given: {options}."
             ) from error
