@@ -34,3 +34,8 @@ def nearest(given: str, allowed: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the closest of `allowed`, or an empty string."""
     match = difflib.get_close_matches(str(given), [str(a) for a in allowed], n=1, cutoff=0.5)
     return f" Did you mean {match[0]!r}?" if match else ""
+
+
+def visible(error: object) -> str:
+    """Return the text of an error with control characters escaped: data must not steer the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in str(error))

@@ -8,7 +8,7 @@ from importlib import import_module
 import click
 
 from trlmath import __version__
-from trlmath.errors import TrlmathError
+from trlmath.errors import TrlmathError, visible
 
 # name -> (module:attribute, one line for --help)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -53,5 +53,5 @@ def main() -> None:
     try:
         cli()
     except TrlmathError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {visible(error)}", err=True)
         sys.exit(1)

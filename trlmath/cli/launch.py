@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import click
 
-from trlmath.errors import TrlmathError
+from trlmath.errors import TrlmathError, visible
 from trlmath.recipe import Recipe, load_recipe
 
 INTERRUPTED = 130
@@ -63,9 +63,9 @@ def readable_errors() -> Iterator[None]:
         if os.environ.get("TRLMATH_TRACEBACK"):
             raise
         if _first():
-            click.echo(f"error: {error}", err=True)
+            click.echo(f"error: {visible(error)}", err=True)
         else:
-            click.echo(f"error in process {os.environ['RANK']}: {error}", err=True)
+            click.echo(f"error in process {os.environ['RANK']}: {visible(error)}", err=True)
         leave(1)
     except click.ClickException as error:
         error.show()

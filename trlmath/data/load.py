@@ -145,8 +145,18 @@ def _mapped(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], name:
 
 
 def _text(value: Any, name: str, column: str, index: int) -> str | None:
-    if value is None or isinstance(value, str):
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"the dataset {name!r} holds half a character (a lone surrogate, "
+                f"{ascii(value[error.start])}) in column {column!r}, row {index}; no tokenizer reads it. "
+                "Write the text anew as UTF-8."
+            ) from error
         return value
+    if value is None:
+        return None
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return None if value != value else str(value)  # pandas writes a missing number as NaN
     raise DataError(

@@ -54,7 +54,7 @@ class RunDirectory:
         target = self.path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         beside = target.with_name(f".{target.name}.{os.getpid()}")
-        beside.write_text(text, encoding="utf-8")
+        beside.write_text(text, encoding="utf-8", errors="backslashreplace")
         beside.replace(target)
 
     def write_json(self, name: str, value: Any) -> None:
@@ -64,7 +64,7 @@ class RunDirectory:
     def append(self, name: str, row: Mapping[str, Any]) -> None:
         """Append one line of JSON; NaN and infinities become null, so that every reader can read it."""
         clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-        with (self.path / name).open("a", encoding="utf-8") as file:
+        with (self.path / name).open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(json.dumps(clean, ensure_ascii=False, default=str) + "\n")
 
 

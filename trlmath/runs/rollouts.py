@@ -43,10 +43,10 @@ def write_rollouts(
                     "finish_reason": rollout.finish_reason,
                     "reward": grade.reward,
                     "advantage": advantage,
-                    "category": grade.category,
-                    "reason": grade.reason,
+                    "category": _writable(grade.category),
+                    "reason": _writable(grade.reason),
                     "weights_version": weights_version,
-                    **{f"part/{name}": value for name, value in grade.parts.items()},
+                    **{f"part/{_writable(name)}": value for name, value in grade.parts.items()},
                 }
             )
     path = directory / "rollouts" / f"step-{step:06d}.parquet"
@@ -55,3 +55,8 @@ def write_rollouts(
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), beside)
     beside.replace(path)
     return path
+
+
+def _writable(text: str) -> str:
+    """Text of a plugin as UTF-8 can hold it: half a character becomes its escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
