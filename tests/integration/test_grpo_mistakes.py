@@ -61,6 +61,10 @@ def write(path, rows):
         ("data.train=nonsense.jsonl", ["nonsense.jsonl"]),
         ("sampling={mode: server, url: 'http://x'}", ["sampling.mode", "not yet available for training"]),
         ("model.lora={rank: 8}", ["model.lora.rank", "r, "]),
+        ("model.lora={r: 0}", ["model.lora.r", "got 0", "at least 1"]),
+        ("run.seed=4294967296", ["run.seed", "4294967296", "less than"]),
+        ("trainer={x: &a [*a]}", ["alias", "stands inside what it names"]),
+        ("model=" + "[" * 5000, ["nested too deeply"]),
     ],
 )
 def test_the_recipe_is_wrong(start, override, wanted):
@@ -86,6 +90,61 @@ def test_several_wrong_keys_are_named_at_once():
         load_recipe("nano/grpo", ["sampling.temprature=1", "rollout.group_size=1"])
     assert "temprature" in str(caught.value)
     assert "group_size" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        ("sampling.engine_options={max_row: 8}", "engine_options.max_row: .*Did you mean 'max_rows'"),
+        ("model.lora={target_modules: [nothing]}", "cannot build the trainer.*nothing"),
+    ],
+)
+def test_what_only_the_model_can_tell(tmp_path, override, wanted):
+    with pytest.raises(RecipeError, match=wanted):
+        GrpoRun(load_recipe("nano/grpo", [*SMALL, f"run.dir={tmp_path / 'run'}", override]))
+
+
+def test_half_a_character_in_the_data(start, tmp_path):
+    file = tmp_path / "half.jsonl"
+    file.write_text('{"question": "a \\ud800", "answer": "1"}\n')
+    assert "'question', row 0" in start(f"data.train={file}", error=DataError)
+
+
+def test_a_home_folder_is_expanded(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert GrpoRun(load_recipe("nano/grpo", [*SMALL, "run.dir=~/run"])).directory == tmp_path / "run"
+
+
+def test_columns_named_as_what_a_reward_is_given(tmp_path):
+    rewards = tmp_path / "mine.py"
+    rewards.write_text(
+        "from trlmath import Grade\n"
+        "def first(completions, completion, prompts, answer, **columns):\n"
+        "    assert completion == ['mine'] * 4 and 'column' not in prompts + completions\n"
+        "    completions[:], answer[:] = ['taken'] * 4, [None] * 4\n"
+        "    return [Grade(1.0, reason='\\ud800', category='a\\ud800')] * 4\n"
+        "def second(completions, answer):\n"
+        "    assert 'taken' not in completions and answer == ['1'] * 4\n"
+        "    return [0.0] * 4\n"
+    )
+    row = {"question": "q", "answer": "1", "completion": "mine"}
+    row |= dict.fromkeys(
+        ("prompts", "completions", "completion_ids", "finish_reasons", "log_extra"), "column"
+    )
+    data = write(tmp_path / "data.jsonl", [row, row])
+    names = [f"rewards=[{rewards}:first, {rewards}:second]", f"data.train={data}", "sampling.max_tokens=8"]
+    run = GrpoRun(load_recipe("nano/grpo", [*SMALL, *names, f"run.dir={tmp_path / 'run'}"]))
+    run.train()
+    assert run.trainer.state.global_step == 1
+
+
+def test_the_bar_counts_the_steps_of_part_of_an_epoch(tmp_path):
+    data = write(tmp_path / "data.jsonl", [{"question": f"{i}", "answer": "1"} for i in range(9)])
+    epochs = ["trainer.max_steps=-1", "trainer.num_train_epochs=1.3", "rollout.updates_per_rollout=2"]
+    small = [*SMALL, *epochs, f"data.train={data}", "sampling.max_tokens=4", f"run.dir={tmp_path / 'run'}"]
+    run = GrpoRun(load_recipe("nano/grpo", small))
+    run.train()
+    assert run._steps() == run.trainer.state.global_step == 11  # 4 phases of 2 updates, 1.3 times
 
 
 def test_an_empty_dataset(start, tmp_path):

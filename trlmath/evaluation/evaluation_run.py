@@ -55,7 +55,9 @@ class EvaluationRun:
         self._prepared = prepare_evaluation(recipe, fit)
         self._engine, why = choose(self._prepared)
         self._identity = self._prepared.identity(self._engine)
-        self.directory = Path(recipe.run.dir) if recipe.run.dir else default_directory(self._identity)
+        self.directory = (
+            Path(recipe.run.dir).expanduser() if recipe.run.dir else default_directory(self._identity)
+        )
         self._held = ExitStack()
         self._sampler: Sampler | None = None
         self._files = self._open() if self._main else None

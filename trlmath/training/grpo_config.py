@@ -29,6 +29,7 @@ def grpo_config(recipe: Recipe, output_dir: Path, processes: int) -> GRPOConfig:
     bf16 = recipe.model.dtype == "bfloat16" and torch.cuda.is_available()
     arguments: dict[str, Any] = {
         "logging_steps": 1,
+        "logging_nan_inf_filter": False,  # it would log a loss that is NaN as 0
         "save_strategy": "no",
         "gradient_checkpointing": False,
         "bf16": bf16,

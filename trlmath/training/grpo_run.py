@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from transformers import PrinterCallback, ProgressCallback
 from transformers.utils.logging import disable_progress_bar
 
 from trlmath.data.filtering import LedgerEntry
+from trlmath.errors import RecipeError
 from trlmath.evaluation.prepare import evaluation_settings
 from trlmath.evaluation.report import EvaluationReport
 from trlmath.evaluation.run import EvaluationSet, evaluate
@@ -25,7 +27,7 @@ from trlmath.recipe.schema import EvaluationSetting
 from trlmath.runs.directory import RunDirectory, new_run_path
 from trlmath.runs.manifest import describe
 from trlmath.runs.rollouts import write_rollouts
-from trlmath.sampling.choose import engine_of
+from trlmath.sampling.choose import check_engine_options, engine_of
 from trlmath.sampling.models import load_policy
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.training.display import Display, Silent
@@ -107,32 +109,38 @@ class GrpoRun:
         disable_progress_bar()  # transformers' own, for loading and saving, would break into ours
         model = load_policy(recipe, prepared.model_path)
         engine, why = engine_of(recipe, model.num_parameters())
+        check_engine_options(engine, recipe.sampling.engine_options)
         self.display.note(f"model    {recipe.model.path}, {model.num_parameters() / 1e6:.1f} M parameters")
         self.display.note(f"engine   {engine}: {why}")
         self._manifest["engine"] = {"name": engine, "why": why}
         context = prepared.longest_prompt + recipe.sampling.max_tokens
-        trainer = MathGRPOTrainer(
-            model=model,
-            args=arguments,
-            processing_class=prepared.tokenizer,
-            peft_config=peft,
-            algorithm=Algorithm(
-                rewards=prepared.rewards,
-                reward_weights=[r.weight for r in prepared.rewards],
-                advantage=prepared.advantage,
-                advantage_label=prepared.advantage_label,
-                group_filters=[f for f in prepared.filters if f.moment == "group"],
-                microbatch_tokens=recipe.rollout.microbatch_tokens,
-                on_rollouts=self._on_rollouts,
-                on_drops=self._on_drops,
-            ),
-            settings=prepared.settings,
-            make_sampler=sampler_factory(recipe, engine, context),
-            problems=prepared.problems,
-            prompts=prepared.prompts,
-            freshness=recipe.sampling.freshness,
-            correct_sampling=arguments.vllm_importance_sampling_correction,
-        )
+        try:
+            trainer = MathGRPOTrainer(
+                model=model,
+                args=arguments,
+                processing_class=prepared.tokenizer,
+                peft_config=peft,
+                algorithm=Algorithm(
+                    rewards=prepared.rewards,
+                    reward_weights=[r.weight for r in prepared.rewards],
+                    advantage=prepared.advantage,
+                    advantage_label=prepared.advantage_label,
+                    group_filters=[f for f in prepared.filters if f.moment == "group"],
+                    microbatch_tokens=recipe.rollout.microbatch_tokens,
+                    on_rollouts=self._on_rollouts,
+                    on_drops=self._on_drops,
+                ),
+                settings=prepared.settings,
+                make_sampler=sampler_factory(recipe, engine, context),
+                problems=prepared.problems,
+                prompts=prepared.prompts,
+                freshness=recipe.sampling.freshness,
+                correct_sampling=arguments.vllm_importance_sampling_correction,
+            )
+        except (ValueError, ImportError) as error:  # a package or a module that is not there, values at odds
+            raise RecipeError(
+                f"TRL, transformers or peft cannot build the trainer from `trainer` and `model.lora`: {error}"
+            ) from error
         # progress and metrics are ours; transformers would print each log as a dict
         trainer.remove_callback(PrinterCallback)
         trainer.remove_callback(ProgressCallback)
@@ -140,7 +148,9 @@ class GrpoRun:
 
     def _shared_path(self) -> Path:
         """The run directory, the same on every process."""
-        chosen = [Path(self.recipe.run.dir) if self.recipe.run.dir else new_run_path(self.recipe.name)]
+        chosen = [
+            Path(self.recipe.run.dir).expanduser() if self.recipe.run.dir else new_run_path(self.recipe.name)
+        ]
         broadcast_object_list(chosen)
         return chosen[0]
 
@@ -255,11 +265,8 @@ class GrpoRun:
         if arguments.max_steps > 0:
             return arguments.max_steps
         phases = len(self._prepared.problems) // rollout.prompts_per_step
-        return (
-            int(arguments.num_train_epochs * phases)
-            * rollout.updates_per_rollout
-            * rollout.epochs_per_rollout
-        )
+        updates = phases * rollout.updates_per_rollout * rollout.epochs_per_rollout
+        return math.ceil(arguments.num_train_epochs * updates)
 
     def _record_evaluation(self, setting: EvaluationSetting, report: EvaluationReport) -> None:
         if not self._files:
