@@ -105,7 +105,8 @@ def launch_flags(has_gpu: bool, cores: int, engine: str = "") -> List[str]:
     if has_gpu:
         return [*flags, "--num_processes", "1"]
     if cores > 1 and engine != "vllm":
-        return [*flags, "--multi_gpu", "--num_processes", "2", "--num_cpu_threads_per_process", "1"]
+        flags += ["--multi_gpu", "--num_processes", "2", "--num_cpu_threads_per_process", "1"]
+        return [*flags, "--main_process_port", "0"]  # any free port: two demos may run at once
     return [*flags, "--cpu", "--num_processes", "1", "--num_cpu_threads_per_process", str(min(cores, 4))]
 
 

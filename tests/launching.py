@@ -16,7 +16,8 @@ def command(*arguments, processes=1):
     where = ["--cpu"] if processes == 1 else ["--multi_gpu"]
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--quiet", *where]
     launch += ["--num_processes", str(processes), "--num_machines", "1", "--mixed_precision", "no"]
-    return [*launch, "--dynamo_backend", "no", "recipes/grpo.py", *arguments]
+    launch += ["--dynamo_backend", "no", "--main_process_port", "0"]  # a free port
+    return [*launch, "recipes/grpo.py", *arguments]
 
 
 def environment():

@@ -18,7 +18,7 @@ OUTCOMES: dict[str, str] = {
     "several_think_ends": "neither",
     "no_answer_tag": "neither",
     "no_answer_end": "neither",  # `<answer>` opened; nothing says whether a stop string was dropped
-    "stop_string_dropped": "neither",  # `<answer>` opened, and the engine stopped: it ate `</answer>`
+    "stop_string_dropped": "neither",  # `<answer>` opened; ended by itself or by a lost stop string
     "several_answer_tags": "neither",
     "text_between": "neither",
     "trailing_text": "neither",

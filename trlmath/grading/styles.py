@@ -66,7 +66,8 @@ def _r1_zero_fault(text: str, finish: str | None) -> tuple[str, str]:
         return "no_answer_tag", "no <answer> after </think>"
     if not closed:
         if finish == "stop":
-            return "stop_string_dropped", "the engine stopped at </answer> and left it out of the text"
+            reason = "<answer> is never closed: the model ended there, or the engine dropped the stop string"
+            return "stop_string_dropped", reason
         return "no_answer_end", "<answer> is never closed: cut off, or the stop string was dropped"
     gap = _GAP.match(tail)
     if gap is not None and not tail.startswith("<answer>", gap.end()):

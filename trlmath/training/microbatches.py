@@ -28,7 +28,8 @@ _PROMPT_KEYS = ("prompt_ids", "prompt_mask")
 
 # How a loss type averages, and so what share of the whole a micro-batch's own mean stands for.
 # TRL takes these means per process and per accumulation step; we take them over the whole optimizer
-# step, which is what TRL computes when a step is one uncut batch on one process.
+# step, which is what TRL computes when a step is one uncut batch on one process. Rows masked as a whole
+# (truncated ones, dropped groups) are out of the sum and of the count alike; TRL would still count them.
 MEAN_OVER_ROWS = frozenset({"grpo", "sapo", "dr_grpo", "luspo"})
 MEAN_OVER_TOKENS = frozenset({"bnpo"})
 SUM_OVER_FIXED = frozenset({"dapo", "cispo", "vespo"})
