@@ -147,3 +147,14 @@ def test_a_reporter_is_known_and_installed(monkeypatch):
     with pytest.raises(RecipeError, match="run.report_to: 'wandb' is not installed"):
         check_trainer(parse_recipe({"run": {"report_to": "wandb"}}))
     check_trainer(parse_recipe({"run": {"report_to": "mlflow"}}))
+
+
+def test_a_section_that_the_algorithm_does_not_read_is_an_error():
+    from trlmath.recipe import check_sections, parse_recipe
+
+    recipe = parse_recipe({"batch": {"size": 4}})
+    check_sections(recipe, "sft")
+    with pytest.raises(RecipeError, match="batch: is not read by grpo: GRPO's step is set by `rollout`"):
+        check_sections(recipe, "grpo")
+    written = parse_recipe(parse_recipe({}).to_dict())
+    check_sections(written, "sft")  # the defaults of `rollout` and `advantage`, written out

@@ -162,7 +162,7 @@ def test_a_wrong_override_is_named(write, override, expected):
         ("rollout: {refill: 2}", "rollout.refill"),
         ("rollout: {old_logprobs: engine}", "rollout.old_logprobs"),
         ("run: {resume: true}", "run.resume"),
-        ("batch: {size: 3}", "batch: is not yet available"),
+        ("checks: {preflight: true}", "checks: is not yet available"),
         ("rollout: {updates_per_rollout: 3}", "does not divide the 128 completions"),
         ("rewards: [r1_zero, r1_zero]", "'r1_zero' is named 2 times"),
         ("rewards: [{name: r1_zero, weight: 0}]", "every weight is 0"),

@@ -14,7 +14,7 @@ from typing import NoReturn
 import click
 
 from trlmath.errors import TrlmathError, visible
-from trlmath.recipe import Recipe, load_recipe
+from trlmath.recipe import Recipe, check_sections, load_recipe
 
 INTERRUPTED = 130
 
@@ -36,6 +36,7 @@ def launch(name: str, run: Callable[[Recipe], None], check: Callable[[Recipe], N
     @click.argument("overrides", nargs=-1, metavar="[KEY.SUBKEY=VALUE]...")
     def command(config: str, dry_run: bool, overrides: tuple[str, ...]) -> None:
         recipe = load_recipe(config, list(overrides))
+        check_sections(recipe, name)
         if dry_run:
             check(recipe)
             if _first():

@@ -6,6 +6,7 @@ from trlmath.recipe.checks import check_context, check_enough_prompts, check_pro
 from trlmath.recipe.load import find_recipe, load_recipe, parse_recipe
 from trlmath.recipe.run_checks import check_components, check_trainer
 from trlmath.recipe.schema import Recipe, Ref, RewardEntry
+from trlmath.recipe.sections import check_sections
 from trlmath.recipe.shipped import shipped_recipes
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "check_context",
     "check_enough_prompts",
     "check_processes",
+    "check_sections",
     "check_trainer",
     "find_recipe",
     "load_recipe",

@@ -12,7 +12,7 @@ from trlmath.errors import nearest
 from trlmath.recipe.schema import Recipe
 
 # Sections that are planned and would do nothing yet.
-LATER = ("batch", "expert_iteration", "checks", "early_stop", "averaging")
+LATER = ("checks",)
 
 
 # Where pydantic's words are those of Python and not of YAML.

@@ -108,6 +108,13 @@ class SamplingSection(Section):
         return value
 
 
+class RefillSection(Section):
+    """Dynamic sampling (DAPO): after a group filter dropped groups, roll out further prompts, at most
+    `max_rounds` times a step, until the step has `rollout.prompts_per_step` useful groups."""
+
+    max_rounds: Int = Field(default=3, ge=1)
+
+
 class RolloutSection(Section):
     """What a step is. Counts are of all processes together.
 
@@ -123,8 +130,61 @@ class RolloutSection(Section):
     epochs_per_rollout: Int = Field(default=1, ge=1)
     microbatch_tokens: Annotated[Int, Field(ge=1)] | None = None
     clip: bool = True
-    refill: Any = None
+    refill: RefillSection | None = None
     old_logprobs: Literal["recompute", "engine"] = "recompute"
+
+
+class BatchSection(Section):
+    """SFT's optimizer step: `size` traces over all processes, cut into forwards by `microbatch_tokens`.
+
+    `microbatch_tokens`: most tokens, padding included, in one forward on one process; null: no cut.
+    `packing`: rows of a forward lie end to end instead of padded. `max_length`: most tokens of prompt and
+    response together; null: the model's context. `over_long`: what happens to a longer trace.
+    """
+
+    size: Int = Field(default=32, ge=1)
+    microbatch_tokens: Annotated[Int, Field(ge=1)] | None = None
+    packing: bool = False
+    max_length: Annotated[Int, Field(ge=2)] | None = None
+    over_long: Literal["drop", "cut"] = "drop"
+
+
+class ExpertIterationSection(Section):
+    """Expert iteration: sample `rollout.group_size` rollouts a problem, keep, SFT, repeat.
+
+    `epochs`: of SFT on each iteration's selection. `temperatures`: one an iteration, the last one goes on;
+    null: `sampling.temperature`. `optimizer`: fresh each iteration or carried on. `nothing_kept`: raise the
+    temperature by `hotter_by` and sample the next questions, or stop.
+    """
+
+    iterations: Int = Field(default=5, ge=1)
+    problems_per_iteration: Int = Field(default=512, ge=1)
+    epochs: Int = Field(default=1, ge=1)
+    temperatures: list[Annotated[Float, Field(gt=0)]] | None = Field(default=None, min_length=1)
+    optimizer: Literal["fresh", "carried"] = "fresh"
+    nothing_kept: Literal["hotter", "stop"] = "hotter"
+    hotter_by: Float = Field(default=0.1, gt=0)
+
+
+class EarlyStopSection(Section):
+    """Stop when `metric` has not improved by more than `min_delta` in `patience` evaluations."""
+
+    metric: str = "eval/both"
+    mode: Literal["max", "min"] = "max"
+    patience: Int = Field(default=3, ge=1)
+    min_delta: Float = Field(default=0.0, ge=0)
+
+
+class AveragingSection(Section):
+    """Average the weights that are evaluated and saved: `ema` with `decay`, or the mean of the `last` ones.
+
+    `every`: optimizer steps between two that count.
+    """
+
+    kind: Literal["ema", "last"] = "ema"
+    decay: Float = Field(default=0.999, gt=0, lt=1)
+    last: Int = Field(default=5, ge=2)
+    every: Int = Field(default=1, ge=1)
 
 
 class EvaluationSetting(Section):
@@ -190,6 +250,10 @@ class Recipe(Section):
     advantage: Ref = Ref(name="group")
     filters: list[Ref] = []
     rollout: RolloutSection = RolloutSection()
+    batch: BatchSection | None = None
+    expert_iteration: ExpertIterationSection | None = None
+    early_stop: EarlyStopSection | None = None
+    averaging: AveragingSection | None = None
     trainer: dict[str, Any] = {}
     evaluation: EvaluationSection = EvaluationSection()
     run: RunSection = RunSection()
@@ -210,8 +274,9 @@ class Recipe(Section):
         return f"{folder}-{self._source.stem}" if folder not in ("", "recipes") else self._source.stem
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data with every key, defaults included; components without options as bare names."""
-        return {key: _plain(value) for key, value in self.model_dump(by_alias=True).items()}
+        """Return plain data with every key, defaults included; a section that is null is left out."""
+        plain = {key: _plain(value) for key, value in self.model_dump(by_alias=True).items()}
+        return {key: value for key, value in plain.items() if value is not None}
 
     def to_yaml(self) -> str:
         """Return YAML that loads back as the same recipe."""
