@@ -15,7 +15,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "data": ("trlmath.cli.data:data", "Look a dataset over: golds, duplicates, overlap, lengths."),
     "evaluate": ("trlmath.cli.evaluate:evaluate", "Measure a model on a dataset; compare two evaluations."),
     "grade": ("trlmath.cli.grade:grade", "Grade an answer or a whole response against a gold answer."),
-    "models": ("trlmath.cli.models:models", "Make model directories from other forms (GGUF)."),
+    "models": (
+        "trlmath.cli.models:models",
+        "Turn a GGUF file (llama.cpp's) into a model directory.",
+    ),
     "plugins": ("trlmath.cli.plugins:plugins", "List and show components and the plugins that offer them."),
     "regrade": ("trlmath.cli.regrade:regrade", "Grade saved completions with another reward."),
     "recipes": ("trlmath.cli.recipes:recipes", "List the shipped recipes, or copy one."),

@@ -17,9 +17,15 @@ def data() -> None:
     """Look at datasets."""
 
 
-@data.command()
+@data.command(short_help="Find bad golds, duplicates, overlap and long prompts.")
 @click.argument("dataset")
-@click.option("--split", type=click.Choice(["train", "eval"]), default="train", show_default=True)
+@click.option(
+    "--split",
+    type=click.Choice(["train", "eval"]),
+    default="train",
+    show_default=True,
+    help="Which split of a registered dataset or Hub id.",
+)
 @click.option("--column", "columns", multiple=True, metavar="FIELD=COLUMN", help="E.g. question=problem.")
 @click.option(
     "--against", help="Held-out dataset that must not overlap; a registered one: its own eval split."

@@ -20,8 +20,8 @@ NOT_HERE = {
 }
 
 
-class DefaultGroup(click.Group):
-    """A group that runs its command ``run`` unless the first word names another."""
+class EvaluateGroup(click.Group):
+    """Measures a model unless the first word names a command: ``run`` is never written, nor shown."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put ``run`` in front where no command is named."""
@@ -30,12 +30,37 @@ class DefaultGroup(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=DefaultGroup)
+class AsGroup(click.Context):
+    """Goes by the name of the group: people write `trlmath evaluate --model ...`."""
+
+    @property
+    def command_path(self) -> str:
+        """The words in front of the options."""
+        return self.parent.command_path if self.parent else super().command_path
+
+
+class Measure(click.Command):
+    """What `trlmath evaluate` does; its help is the group's: no word ``run``, and the commands listed."""
+
+    context_class = AsGroup
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands of the group."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, found.short_help or "") for name, found in others(evaluate).items()])
+
+
+def others(group: click.Group) -> dict[str, click.Command]:
+    """The commands that a person names."""
+    return {name: found for name, found in group.commands.items() if name != "run"}
+
+
+@click.group(cls=EvaluateGroup)
 def evaluate() -> None:
     """Measure a model on a dataset."""
 
 
-@evaluate.command("run")
+@evaluate.command("run", cls=Measure)
 @click.option("--model", help="nano, a folder (a checkpoint, a LoRA adapter) or a Hub id.")
 @click.option("--dataset", help="A registered dataset, a file (.jsonl .json .csv .parquet) or a Hub id.")
 @click.option("--prompt", help="A registered prompt or a template file.  [default: r1_zero]")
@@ -44,8 +69,16 @@ def evaluate() -> None:
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Of a completion.  [default: 1024 if it fits]")
 @click.option("--limit", type=click.IntRange(min=1), help="Only the first so many problems.  [default: all]")
 @click.option("--reward", help="The reward that grades.  [default: r1_zero]")
-@click.option("--engine", type=click.Choice(["auto", "vllm", "transformers"]), help="[default: auto]")
-@click.option("--server", metavar="URL", help="A running vLLM server; --model still names the tokenizer.")
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "vllm", "transformers"]),
+    help="What generates; auto takes the faster one for this machine and says so.  [default: auto]",
+)
+@click.option(
+    "--server",
+    metavar="URL",
+    help="Generate with this running vLLM server; --model names the model it serves.",
+)
 @click.option("--by", help="Dataset fields to break the rates down by: level,subject.")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder; the same one goes on.  [default: runs/...]"
@@ -58,7 +91,7 @@ def run(config: str | None, overrides: tuple[str, ...], **options: Any) -> None:
     """Measure a model on a dataset: rates, pass@k, lengths, and what goes wrong.
 
     Writes samples.jsonl and report.json. An interrupted evaluation goes on with the same command.
-    `trlmath evaluate diff A B` compares two.
+    `trlmath evaluate diff A B` compares two, on the same problems.
 
     \b
     trlmath evaluate --model nano --dataset nano
@@ -132,7 +165,7 @@ def _as_overrides(options: dict[str, Any], bare: bool) -> list[str]:
     return [f"{key}={json.dumps(value, default=str)}" for key, value in values.items()]
 
 
-@evaluate.command()
+@evaluate.command(short_help="Compare two evaluations on the same problems.")
 @click.argument("first", type=click.Path(path_type=Path))
 @click.argument("second", type=click.Path(path_type=Path))
 @click.option("--setting", help="The sampling setting to compare, where a file holds several.")

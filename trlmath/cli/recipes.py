@@ -27,7 +27,7 @@ def list_() -> None:
         click.echo(f"  {name:<{width}}  {_first_comment(path)}")
 
 
-@recipes.command()
+@recipes.command(short_help="Copy scripts and recipes to a folder.")
 @click.argument("to", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("names", nargs=-1)
 @click.option("--force", is_flag=True, help="Overwrite files that are already there.")

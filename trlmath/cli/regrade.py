@@ -16,7 +16,13 @@ from trlmath.errors import RecipeError
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the reward.")
 @click.option("--setting", help="Only this sampling setting.")
 @click.option("--dataset", help="Where the golds are, for TRL's parquet, which has none.")
-@click.option("--split", type=click.Choice(["train", "eval"]), default="train", show_default=True)
+@click.option(
+    "--split",
+    type=click.Choice(["train", "eval"]),
+    default="train",
+    show_default=True,
+    help="Which split of --dataset.",
+)
 @click.option(
     "--prompt", default="r1_zero", show_default=True, help="The prompt that --dataset was rendered with."
 )
