@@ -121,3 +121,51 @@ def test_a_filter_that_misbehaves_is_named(function, expected):
 def test_a_filter_without_a_known_moment_is_refused(moment):
     with pytest.raises(PluginError, match="allowed: example, group, trace"):
         named(lambda item: Keep(), moment)
+
+
+class Best:
+    """Keeps the longest question only: it has to see all of them."""
+
+    moment = "trace"
+
+    def select(self, items):
+        longest = max(len(item.question) for item in items) if items else 0
+        return [Keep() if len(item.question) == longest else Drop("shorter") for item in items]
+
+    def __call__(self, item):
+        raise AssertionError("select() answers for all items")
+
+
+def of(target):
+    return NamedFilter(
+        "mine", Component("filter", "mine", target, Origin("trlmath-x", "1.0", "x.py:1")), target
+    )
+
+
+def test_a_filter_may_decide_over_all_items_that_the_others_kept():
+    rows = [Problem("aaa"), Problem("bb"), Problem("c")]
+    no_a = named(lambda item: Drop("a") if "a" in item.question else Keep(), "trace")
+    result = apply_filters(rows, [of(Best()), no_a], "trace")
+    assert result.kept == []
+    result = apply_filters(rows, [no_a, of(Best())], "trace")
+    assert (result.kept, result.indices) == ([rows[1]], [1])
+    # the ledger lies in the order of the items, not of the filters
+    assert [(e.index, e.reason) for e in result.dropped] == [(0, "a"), (2, "shorter")]
+
+
+@pytest.mark.parametrize("answer", [[Keep()], Keep(), [Keep(), True]])
+def test_a_select_that_does_not_answer_for_every_item_is_named(answer):
+    target = Best()
+    target.select = lambda items: answer
+    with pytest.raises(PluginError, match=r"'mine' \(trlmath-x 1.0"):
+        apply_filters([Problem("a"), Problem("b")], [of(target)], "trace")
+
+
+def test_begin_recall_and_state_are_optional_and_guarded():
+    plain = named(lambda item: Keep(), "trace")
+    plain.begin(0, 0)
+    assert (plain.recall(), plain.state_dict()) == ([], None)
+    target = Best()
+    target.begin = lambda iteration, pool: (_ for _ in ()).throw(KeyError("x"))
+    with pytest.raises(PluginError, match="'mine'.*KeyError.*Iteration 3"):
+        of(target).begin(3, 0)

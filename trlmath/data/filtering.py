@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -72,15 +72,61 @@ class NamedFilter:
 
     def __call__(self, item: Problem | Group) -> Keep | Drop:
         """Return the filter's decision. Raises PluginError naming filter, distribution and item."""
+        decision = self._guarded(f"The item: {ascii(_question(item))[:160]}.", self.function, item)
+        return self._checked(decision)
+
+    def select(self, items: Sequence[Any]) -> list[Keep | Drop]:
+        """Return one decision an item: by the filter's own ``select(items)``, else item by item.
+
+        Raises:
+            PluginError: as `__call__`, and for a ``select`` that does not answer for every item.
+        """
+        if not hasattr(self.function, "select"):
+            return [self(item) for item in items]
+        answer = self._guarded(f"It had {len(items)} items.", self.function.select, items)
+        if not isinstance(answer, Sequence) or len(answer) != len(items):
+            given = len(answer) if isinstance(answer, Sequence) else type(answer).__name__
+            raise PluginError(
+                f"{self._who}: select() returned {given}; return one Keep() or Drop(reason) for each of the "
+                f"{len(items)} items, in their order."
+            )
+        return [self._checked(decision) for decision in answer]
+
+    def begin(self, iteration: int, pool: int) -> None:
+        """Tell a filter that has a method ``begin`` that an iteration's selection begins.
+
+        Args:
+            iteration: from 0.
+            pool: traces trained on in the iteration before.
+        """
+        if hasattr(self.function, "begin"):
+            self._guarded(f"Iteration {iteration}.", self.function.begin, iteration=iteration, pool=pool)
+
+    def recall(self) -> list[Problem]:
+        """Traces of earlier iterations that the filter wants considered again, if it has ``recall``."""
+        if not hasattr(self.function, "recall"):
+            return []
+        return list(self._guarded("It was asked for its pool.", self.function.recall))
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """The filter's state, None when it has none."""
+        if not hasattr(self.function, "state_dict"):
+            return None
+        return self._guarded("It was asked for its state.", self.function.state_dict)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Give a filter the state that it once returned."""
+        self._guarded("It was given its state.", self.function.load_state_dict, state)
+
+    def _guarded(self, about: str, function: Any, *arguments: Any, **named: Any) -> Any:
         try:
-            decision = self.function(item)
+            return function(*arguments, **named)
         except TrlmathError as error:
             raise PluginError(f"{self._who}: {error}") from error
         except Exception as error:
-            raise PluginError(
-                f"{self._who} raised {type(error).__name__}: {error}. "
-                f"The item: {ascii(_question(item))[:160]}."
-            ) from error
+            raise PluginError(f"{self._who} raised {type(error).__name__}: {error}. {about}") from error
+
+    def _checked(self, decision: Any) -> Keep | Drop:
         if not isinstance(decision, (Keep, Drop)):
             raise PluginError(f"{self._who} returned {decision!r}; return Keep() or Drop(reason).")
         return decision
@@ -110,19 +156,21 @@ class Filtered(Generic[Item]):
 
 
 def apply_filters(items: Sequence[Item], filters: Iterable[NamedFilter], moment: Moment) -> Filtered[Item]:
-    """Apply the filters of one moment to each item; the first Drop decides."""
-    chosen = [f for f in filters if f.moment == moment]
-    kept, indices, dropped = [], [], []
-    for index, item in enumerate(items):
-        for named in chosen:
-            decision = named(item)
-            if isinstance(decision, Drop):
-                dropped.append(LedgerEntry(moment, named.name, decision.reason, index, _question(item)))
-                break
-        else:
-            kept.append(item)
-            indices.append(index)
-    return Filtered(kept, indices, dropped)
+    """Apply the filters of one moment, one after the other; each sees what those before it kept.
+
+    The ledger comes back in the order of the items.
+    """
+    left = list(range(len(items)))
+    dropped = []
+    for named in (f for f in filters if f.moment == moment):
+        decisions = named.select([items[index] for index in left])
+        dropped += [
+            LedgerEntry(moment, named.name, decision.reason, index, _question(items[index]))
+            for index, decision in zip(left, decisions, strict=True)
+            if isinstance(decision, Drop)
+        ]
+        left = [index for index, d in zip(left, decisions, strict=True) if isinstance(d, Keep)]
+    return Filtered([items[index] for index in left], left, sorted(dropped, key=lambda entry: entry.index))
 
 
 def filter_problems(
