@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from trlmath.evaluation.report import EvaluationReport
 from trlmath.reports.tables import PARTS, evaluation_tables, interval
+
+# columns of a terminal from which a bar may be long
+WIDE = 120
 
 
 class ConsoleDisplay:
@@ -36,21 +41,21 @@ class ConsoleDisplay:
         if not self.console.is_terminal:
             yield _Lines(self, what, total).advance
             return
+        bar = 24 if self.console.width >= WIDE else 4
         columns = (
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=bar),
             MofNCompleteColumn(),
             TextColumn("{task.fields[numbers]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            Times(),
         )
+        room = self.console.width - len(f"{what} {'=' * bar} {total}/{total}  {_times(0, 0)}")
         with Progress(*columns, console=self.console) as progress:
             task = progress.add_task(what, total=total, numbers="")
 
             def advance(count: int = 1, **numbers: float | str) -> None:
                 if numbers:
-                    progress.update(task, numbers=_numbers(numbers))
+                    progress.update(task, numbers=fitting(numbers, room))
                 progress.update(task, advance=min(count, total - progress.tasks[0].completed))
 
             yield advance
@@ -84,7 +89,32 @@ class ConsoleDisplay:
         self.console.print(table)
 
 
-def _numbers(numbers: dict[str, float | str]) -> str:
+class Times(ProgressColumn):
+    """Time since the start and the time that is probably left."""
+
+    max_refresh = 0.5
+
+    def render(self, task: Task) -> Text:
+        """See `ProgressColumn`."""
+        return Text(_times(task.finished_time if task.finished else task.elapsed, task.time_remaining))
+
+
+def _times(elapsed: float | None, left: float | None) -> str:
+    rest = "-:--:--" if left is None else str(timedelta(seconds=int(left)))
+    return f"{timedelta(seconds=int(elapsed or 0))} elapsed, {rest} left"
+
+
+def fitting(numbers: Mapping[str, float | str], room: int) -> str:
+    """As many of `numbers` as `room` characters hold: speed and the first one before the others."""
+    first = list(numbers)[:1]
+    kept: dict[str, float | str] = {}
+    for name in dict.fromkeys(["tok/s", *first, *numbers]):
+        if name in numbers and len(_numbers({**kept, name: numbers[name]})) <= room:
+            kept[name] = numbers[name]
+    return _numbers({name: value for name, value in numbers.items() if name in kept})
+
+
+def _numbers(numbers: Mapping[str, float | str]) -> str:
     shown = []
     for name, value in numbers.items():
         text = value if isinstance(value, str) else f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"

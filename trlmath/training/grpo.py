@@ -18,6 +18,7 @@ from datasets import Dataset
 from transformers import Trainer
 from trl import GRPOTrainer
 
+from trlmath.composition import weights
 from trlmath.data.filtering import LedgerEntry, NamedFilter
 from trlmath.evaluation.categories import classified
 from trlmath.evaluation.merge import merge_grades
@@ -25,6 +26,7 @@ from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.training import group_filters, metrics, microbatches
 from trlmath.training.advantages import combine_rewards, compute_advantages
+from trlmath.training.composed import composed_matrix
 from trlmath.training.engine import engine_dtype
 from trlmath.training.ragged import ragged_gather
 from trlmath.training.weights import WeightBridge
@@ -178,15 +180,18 @@ class MathGRPOTrainer(GRPOTrainer):
             call.columns = columns
         reasons = [{"finish_reasons": row["finish_reasons"]} for row in inputs]
         matrix = super()._calculate_rewards(reasons, prompts, texts, completion_ids_list)
+        matrix = composed_matrix(matrix, self._calls, self.accelerator)
+        self._weights = weights(self.algorithm.rewards, self.algorithm.reward_weights, self.state.global_step)
+        self.reward_weights = torch.tensor(self._weights)  # TRL's own sum, which it logs, weighs alike
         self._reward_matrix = matrix
         self._attach_grades([row["row"] for row in inputs])
         self._spent("grade", started)
         return matrix
 
     def _attach_grades(self, rows: list[int]) -> None:
-        weights = self.algorithm.reward_weights
+        names = [call.__name__ for call in self._calls]
         graded = [
-            classified(replace(rollout, grade=merge_grades(grades, weights)))
+            classified(replace(rollout, grade=merge_grades(grades, self._weights, names)))
             for rollout, grades in zip(
                 self._rollouts, zip(*(c.grades for c in self._calls), strict=True), strict=True
             )
@@ -243,8 +248,7 @@ class MathGRPOTrainer(GRPOTrainer):
             output["completion_mask"] = output["completion_mask"] * kept[mine].unsqueeze(1).int()
             output["num_items_in_batch"] = self.accelerator.gather(output["completion_mask"].sum()).sum()
         self._metrics[mode]["tokens"].append(int(lengths.sum()))
-        for name, value in metrics.rollout_metrics(every).items():
-            self._metrics[mode][name].append(value)
+        metrics.log(self._metrics[mode], metrics.rollout_metrics(every))
         if mode == "train" and self.algorithm.on_rollouts:
             self.algorithm.on_rollouts(groups, advantages.view(-1, size), step)
         return output

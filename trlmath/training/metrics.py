@@ -8,6 +8,8 @@ from collections.abc import Mapping, MutableMapping, Sequence
 
 import torch
 
+from trlmath.evaluation.sample import UNCATEGORISED
+from trlmath.grading import CATEGORIES
 from trlmath.types import Rollout
 
 
@@ -33,16 +35,22 @@ def completion_lengths(lengths: torch.Tensor, truncated: torch.Tensor) -> dict[s
 
 
 def rollout_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Mean of each part, share of each category and share of distinct completions."""
+    """Mean of each part, share of each category and share of distinct completions.
+
+    The shares ``category/...`` add up to 1 over all `rollouts`: one without a category is `UNCATEGORISED`.
+    Where our grader graded, each of its categories is told, at 0 too.
+    """
     grades = [r.grade for r in rollouts if r.grade is not None]
     numbers: dict[str, float] = {}
     for name in sorted({part for g in grades for part in g.parts}):
         told = [value for g in grades if (value := g.parts.get(name)) is not None]
         if told:
             numbers[name] = sum(told) / len(told)
-    for category, count in Counter(g.category for g in grades if g.category).items():
-        numbers[f"category/{category}"] = count / len(rollouts)
+    counts = Counter(r.grade.category if r.grade and r.grade.category else UNCATEGORISED for r in rollouts)
+    for category in (*counts, *(CATEGORIES if any(c in CATEGORIES for c in counts) else ())):
+        numbers[f"category/{category}"] = counts[category] / len(rollouts)
     if rollouts:
+        numbers["rollouts"] = len(rollouts)
         numbers["distinct"] = len({r.text for r in rollouts}) / len(rollouts)
         # -log p of what was drawn: an unbiased estimate of the sampled distribution's entropy, over all rows
         drawn = [logp for r in rollouts for logp in r.logprobs or ()]
@@ -50,6 +58,20 @@ def rollout_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
             numbers["sampled_entropy"] = -sum(drawn) / len(drawn)
         numbers["unscorable"] = sum(g.reward is None for g in grades) / len(rollouts)
     return numbers
+
+
+def log(metrics: MutableMapping[str, list], numbers: Mapping[str, float]) -> None:
+    """Append a step's numbers to what TRL averages when it logs.
+
+    It averages over the steps that told a number. A category that some steps did not see counts 0 there,
+    so that the shares of several steps together still add up to 1.
+    """
+    steps = len(metrics.get("rollouts", ()))
+    shares = {name for name in (*metrics, *numbers) if name.startswith("category/")}
+    for name in shares:
+        metrics.setdefault(name, []).extend([0.0] * (steps - len(metrics.get(name, ()))))
+    for name, value in {**dict.fromkeys(shares, 0.0), **numbers}.items():
+        metrics.setdefault(name, []).append(value)
 
 
 def collapse(metrics: MutableMapping[str, list], before: Mapping[str, int], tokens: Sequence[int]) -> None:

@@ -35,6 +35,7 @@ class RunObserver(TrainerCallback):
     ) -> None:
         self.directory, self.advance, self.evaluate, self.every = directory, advance, evaluate, every
         self.last: dict[str, float] = {}
+        self.shown = 0  # the step that `last` is of
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any
@@ -43,12 +44,13 @@ class RunObserver(TrainerCallback):
         numbers = grouped(logs or {})
         if "train/train_runtime" in numbers:  # transformers' own summary at the end is no step
             return
-        self.last = numbers
+        self.last, self.shown = numbers, state.global_step
         if self.directory:
             self.directory.append("metrics.jsonl", {"step": state.global_step, **numbers})
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Evaluate when it is time to."""
+        """Log the last step, which `logging_steps` may leave out; evaluate when it is time to."""
+        control.should_log = control.should_log or state.global_step >= state.max_steps
         due = self.every and state.global_step % self.every == 0 and state.global_step < state.max_steps
         if due and self.evaluate:
             self.evaluate(state.global_step)
@@ -62,14 +64,16 @@ class RunObserver(TrainerCallback):
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Show the step before: its numbers are logged only after it has ended."""
         if state.global_step:
-            self._show()
+            self._show(state.global_step)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Show the last step."""
-        self._show()
+        self._show(state.global_step)
 
-    def _show(self) -> None:
-        told: dict[str, float | str] = {
+    def _show(self, step: int) -> None:
+        # with `logging_steps` above 1 the numbers may be an earlier step's: then that is said
+        told: dict[str, float | str] = {} if self.shown in (0, step) else {"step": str(self.shown)}
+        told |= {
             short: value
             for short, name in SHOWN.items()
             if isinstance(value := self.last.get(name), (int, float)) and not math.isnan(value)

@@ -1,0 +1,44 @@
+"""Categories as numbers of training: they always add up, over one step and over several."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from trlmath.grading import CATEGORIES
+from trlmath.training.metrics import log, rollout_metrics
+from trlmath.types import Grade, Rollout
+
+
+def rollouts(*categories):
+    """One graded rollout for each category; the empty one is a reward that gives none."""
+    return [Rollout(str(i), (1,), None, "stop", Grade(0.0, {}, c)) for i, c in enumerate(categories)]
+
+
+def shares(numbers):
+    return {name: value for name, value in numbers.items() if name.startswith("category/")}
+
+
+def test_every_category_of_the_grader_is_told_and_they_add_up():
+    numbers = rollout_metrics(rollouts("both", "both", "no_think_end", ""))
+    assert numbers["rollouts"] == 4
+    assert {f"category/{c}" for c in CATEGORIES} <= set(numbers)
+    assert (numbers["category/both"], numbers["category/truncated"]) == (0.5, 0.0)
+    assert numbers["category/uncategorised"] == 0.25
+    assert sum(shares(numbers).values()) == 1.0
+
+
+def test_a_reward_without_categories_gets_no_columns_of_zeros():
+    assert shares(rollout_metrics(rollouts("", ""))) == {"category/uncategorised": 1.0}
+
+
+def test_they_add_up_over_several_steps():
+    """Logged every few steps: a category that one step did not see counts as 0 there."""
+    metrics = defaultdict(list)
+    for step in (("mine", "other"), ("mine", "mine"), ("third", "mine")):
+        log(metrics, rollout_metrics(rollouts(*step)))
+    means = {name: sum(values) / len(values) for name, values in metrics.items()}
+    assert shares(means) == pytest.approx(
+        {"category/mine": 4 / 6, "category/other": 1 / 6, "category/third": 1 / 6}
+    )
