@@ -19,6 +19,8 @@ class Problem:
         solution: a worked solution, when the dataset has one.
         trace: a candidate training completion (SFT, expert iteration), when there is one.
         metadata: every other column of the row, for rewards, filters and reports.
+        prompt: what the trace answers, when the row brings it itself: text taken as it is, or the chat
+            messages before the answer. None: the recipe's prompt template with the question in it.
     """
 
     question: str
@@ -26,6 +28,7 @@ class Problem:
     solution: str | None = None
     trace: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    prompt: str | tuple[Mapping[str, Any], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
