@@ -17,12 +17,12 @@ PACKAGE = ROOT / "trlmath"
 LEVELS: list[set[str]] = [
     {"errors", "types"},
     {"grading"},
-    {"hookspecs", "options", "targets", "components", "plugins", "rewards", "recipe"},
+    {"hookspecs", "options", "targets", "components", "plugins", "composition", "rewards", "recipe"},
     {"runs"},
     {"data", "sampling"},
     {"evaluation"},
     {"training"},
-    {"reports", "planning"},
+    {"reports", "planning", "conformance"},
     {"cli", "__main__"},
 ]
 # Loaded by the plugin manager by name; offers what the levels up to data make.

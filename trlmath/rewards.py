@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trlmath.components import Component, resolve
+from trlmath.composition import Rule
 from trlmath.errors import PluginError, RecipeError, TrlmathError, nearest
 from trlmath.recipe.schema import RewardEntry
 from trlmath.types import Grade
@@ -33,13 +34,17 @@ class RewardCaller:
 
     Attributes:
         name: for logs and metrics: the entry's name, ``stem.attr`` for ``path/to/stem.py:attr``.
-        weight: its weight in the sum.
+        weight: its weight in the sum, before `rule.schedule`.
+        rule: what else its entry says about its value, see `trlmath.composition`.
+        options: what it was built with.
         component: where it comes from.
     """
 
     def __init__(self, entry: RewardEntry, component: Component) -> None:
         """Build the reward with the entry's options. Raises RecipeError and PluginError."""
         self.name, self.weight, self.component = metric_name(entry.name), entry.weight, component
+        self.rule = Rule(entry.scale, entry.clip, dict(entry.schedule), entry.only_if)
+        self.options = dict(entry.options)
         self.function: Callable[..., Any] = component.build(entry.options)
         self._who = f"reward {entry.name!r} ({component.origin})"
         if not callable(self.function):

@@ -7,11 +7,19 @@ from collections.abc import Sequence
 from trlmath.types import Grade
 
 
-def merge_grades(grades: Sequence[Grade], weights: Sequence[float]) -> Grade:
-    """One grade of several rewards': weighted reward, all parts (the first reward's win), first category."""
+def merge_grades(grades: Sequence[Grade], weights: Sequence[float], names: Sequence[str] = ()) -> Grade:
+    """One grade of several rewards': weighted reward, all parts, first category.
+
+    A part that an earlier reward has as well is called ``<reward>/<part>``, by the rewards' `names`; without
+    names the earlier one's stands.
+    """
     scored = [w * g.reward for g, w in zip(grades, weights, strict=True) if g.reward is not None]
     parts: dict[str, float | None] = {}
-    for grade in reversed(grades):
-        parts.update(grade.parts)
+    for number, grade in enumerate(grades):
+        for part, value in grade.parts.items():
+            if part not in parts:
+                parts[part] = value
+            elif names:
+                parts[f"{names[number]}/{part}"] = value
     told = next((g for g in grades if g.category), grades[0])
     return Grade(sum(scored) if scored else None, parts, told.category, told.reason, told.span)

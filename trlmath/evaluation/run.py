@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from trlmath.composition import compose
+from trlmath.composition import weights as weights_at
 from trlmath.evaluation.categories import classified
 from trlmath.evaluation.merge import merge_grades
 from trlmath.evaluation.report import EvaluationReport, summarise
@@ -145,10 +147,12 @@ def grade_groups(data: EvaluationSet, numbers: Sequence[int], groups: Sequence[G
         )
         for reward in data.rewards
     ]
-    weights = list(data.weights) or [1.0] * len(data.rewards)
+    composed = compose(data.rewards, by_reward)
+    weights = weights_at(data.rewards, list(data.weights) or [1.0] * len(data.rewards), step=None)
+    names = [str(getattr(reward, "name", number)) for number, reward in enumerate(data.rewards)]
     graded = iter(
-        classified(replace(rollout, grade=merge_grades(grades, weights)))
-        for (_, rollout), grades in zip(flat, zip(*by_reward, strict=True), strict=True)
+        classified(replace(rollout, grade=merge_grades(grades, weights, names)))
+        for (_, rollout), grades in zip(flat, zip(*composed, strict=True), strict=True)
     )
     return [
         replace(

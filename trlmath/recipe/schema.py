@@ -45,11 +45,23 @@ class RewardEntry(Ref):
 
     `columns` renames: ``{solution: answer}`` fills the function's argument ``solution`` from the column
     ``answer``. `as`: completions as ``text`` or ``chat`` messages; null means what the reward declares.
+    A value is multiplied by `scale`, held within `clip`, and 0 unless `only_if` (a part or another reward)
+    is above 0; `schedule` maps optimizer steps to a factor on the weight, linear in between.
     """
 
     weight: Float = 1.0
+    scale: Float = 1.0
+    clip: tuple[Float, Float] | None = None
+    schedule: dict[Annotated[Int, Field(ge=0)], Float] = {}
+    only_if: str | None = None
     columns: dict[str, str] = {}
     as_: Literal["text", "chat"] | None = Field(default=None, alias="as")
+
+    @model_validator(mode="after")
+    def _clip_in_order(self) -> RewardEntry:
+        if self.clip is not None and self.clip[0] > self.clip[1]:
+            raise ValueError(f"clip: [low, high] with low <= high, not {list(self.clip)}")
+        return self
 
 
 class ModelSection(Section):
@@ -286,7 +298,7 @@ class Recipe(Section):
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
