@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from trlmath.errors import EngineError
+from trlmath.sampling.server_http import Connection
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.types import Group, Rollout
 
 if TYPE_CHECKING:
     import torch
 
+    from trlmath.sampling.server_weights import ServerWeights
+
 
 class ServerSampler:
-    """Samples from a vLLM server, whose weights it cannot change.
+    """Samples from one or several vLLM servers, and updates them when given a way to.
 
     Args:
-        url: e.g. ``http://localhost:8000``.
+        url: e.g. ``http://localhost:8000``; with several, prompts are spread over them.
         context: tokens a prompt and its completion may take together.
         model: its name on the server; default: the only one served.
-        concurrency: requests at a time; the server batches them.
+        concurrency: requests at a time to each server; it batches them.
         timeout: seconds one request may take.
         api_key: sent as a bearer token.
+        weights: brings new weights to the servers; None: they keep their own.
 
     Raises:
         EngineError: nothing answers, it is no such server, or its context is too small.
@@ -37,65 +38,76 @@ class ServerSampler:
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         context: int,
         model: str | None = None,
         concurrency: int = 64,
-        timeout: float = 3600.0,
+        timeout: float = 600.0,
         api_key: str | None = None,
+        weights: ServerWeights | None = None,
     ) -> None:
-        self.url = url.rstrip("/").removesuffix("/v1")
-        self.concurrency, self.timeout, self.weights_version = concurrency, timeout, 0
-        self._key = api_key
-        served = {entry["id"]: entry for entry in self._ask("/v1/models", None, 10.0).get("data", [])}
-        if model is None and len(served) == 1:
-            model = next(iter(served))
-        if model is None or model not in served:
-            raise EngineError(
-                f"the server at {self.url} serves {', '.join(served) or 'no model'}, not {model!r}. Name "
-                "one of them: sampling.engine_options.model."
-            )
-        self.model = model
-        room = served[model].get("max_model_len")
-        if room is not None and room < context:
-            raise EngineError(
-                f"the server at {self.url} has a context of {room} tokens, and prompt and completion need "
-                f"{context}. Start it with --max-model-len {context}, or lower sampling.max_tokens."
-            )
+        self.concurrency, self.weights_version, self._weights = concurrency, 0, weights
+        urls = [url] if isinstance(url, str) else list(url)
+        self.connections = [Connection(u, timeout, api_key) for u in urls]
+        self.models = [_served_model(c, model, context) for c in self.connections]
+
+    @property
+    def url(self) -> str:
+        """Of the first server."""
+        return self.connections[0].url
 
     def check_tokenizer(self, text: str, ids: Sequence[int]) -> None:
-        """Raise EngineError when the server's model reads `text` as other tokens than `ids`."""
-        theirs = self._ask("/tokenize", {"model": self.model, "prompt": text}, 60.0).get("tokens", [])
-        if list(theirs) != list(ids):
-            raise EngineError(
-                f"the server's model {self.model!r} has another tokenizer than model.path: {text[:40]!r} is "
-                f"{list(theirs)[:8]}... there and {list(ids)[:8]}... here. Set model.path (--model) to the "
-                "model that is served."
-            )
+        """Raise EngineError when a server's model reads `text` as other tokens than `ids`."""
+        for connection, model in zip(self.connections, self.models, strict=True):
+            answer = connection.ask("/tokenize", {"model": model, "prompt": text}, 60.0, tries=3)
+            theirs = answer.get("tokens", [])
+            if list(theirs) != list(ids):
+                raise EngineError(
+                    f"the server's model {model!r} has another tokenizer than model.path: {text[:40]!r} is "
+                    f"{list(theirs)[:8]}... there and {list(ids)[:8]}... here. Set model.path (--model) to "
+                    "the model that is served."
+                )
 
     def generate(
         self, prompts: Sequence[Sequence[int]], settings: SamplingSettings, n: int = 1
     ) -> list[Group]:
         """See `Sampler.generate`."""
-        bodies = [self._body(list(prompt), settings, n, i) for i, prompt in enumerate(prompts)]
-        # the server tells log-probabilities of the model, which are those drawn from only without changes
+        if self._weights is not None:
+            self._weights.check(self.connections)
+        # a server not started by us tells log-probabilities of the model, which are those drawn from only
+        # where nothing is changed; ours (those that take weights) tell those of the distribution drawn from
         plain = settings.temperature in (0, 1) and (settings.top_p, settings.top_k, settings.min_p) == (
             1,
             0,
             0,
         )
-        with ThreadPoolExecutor(self.concurrency) as pool:
-            answers = list(pool.map(lambda body: self._ask("/v1/completions", body, self.timeout), bodies))
-        return [
-            Group(
-                "", tuple(prompt), tuple(_rollout(choice, plain, self.url) for choice in _choices(answer, n))
-            )
-            for prompt, answer in zip(prompts, answers, strict=True)
-        ]
+        known = plain or self._weights is not None
 
-    def _body(self, prompt: list[int], settings: SamplingSettings, n: int, number: int) -> dict[str, Any]:
+        def draw(number: int) -> Group:
+            connection, model = self._at(number)
+            body = self._body(model, list(prompts[number]), settings, n, number)
+            answer = connection.ask("/v1/completions", body, tries=3)
+            rollouts = (_rollout(choice, known, connection.url) for choice in _choices(answer, n))
+            return Group("", tuple(prompts[number]), tuple(rollouts))
+
+        with ThreadPoolExecutor(self.concurrency * len(self.connections)) as pool:
+            pending = [pool.submit(draw, number) for number in range(len(prompts))]
+            try:
+                return [future.result() for future in pending]
+            except BaseException:
+                # one failed: what has not been asked yet is not asked
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _at(self, number: int) -> tuple[Connection, str]:
+        place = number % len(self.connections)
+        return self.connections[place], self.models[place]
+
+    def _body(
+        self, model: str, prompt: list[int], settings: SamplingSettings, n: int, number: int
+    ) -> dict[str, Any]:
         return {
-            "model": self.model,
+            "model": model,
             "prompt": prompt,
             "n": n,
             "temperature": settings.temperature,
@@ -118,46 +130,63 @@ class ServerSampler:
         self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
     ) -> list[list[float]]:
         """See `Sampler.score`."""
+        return self._score_at(0, prompts, completions)
+
+    def score_everywhere(
+        self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
+    ) -> list[list[list[float]]]:
+        """As `score`, of each server: one with old weights cannot hide among fresh ones."""
+        return [self._score_at(place, prompts, completions) for place in range(len(self.connections))]
+
+    def _score_at(
+        self, place: int, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
+    ) -> list[list[float]]:
         scores = []
         for prompt, completion in zip(prompts, completions, strict=True):
             ids = [*prompt, *completion]
             body = {
-                "model": self.model,
+                "model": self.models[place],
                 "prompt": ids,
                 "max_tokens": 1,
                 "temperature": 0.0,
                 "prompt_logprobs": 0,
             }
-            told = self._ask("/v1/completions", body, self.timeout)["choices"][0]["prompt_logprobs"]
+            answer = self.connections[place].ask("/v1/completions", body, tries=3)
+            told = answer["choices"][0]["prompt_logprobs"]
             scores.append([told[i][str(ids[i])]["logprob"] for i in range(len(prompt), len(ids))])
         return scores
 
     def load_weights(self, named_tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Not possible here. Raises EngineError."""
-        raise EngineError(
-            f"the server at {self.url} keeps its own weights: it can be evaluated, not trained."
-        )
+        """See `Sampler.load_weights`. Raises EngineError, also where the servers keep their own weights."""
+        if self._weights is None:
+            raise EngineError(
+                f"the server at {self.url} keeps its own weights: it can be evaluated, not trained."
+            )
+        self.weights_version = self._weights.send(named_tensors)
 
     def close(self) -> None:
-        """The server goes on."""
+        """The servers go on."""
+        if self._weights is not None:
+            self._weights.close()
 
-    def _ask(self, path: str, body: Mapping[str, Any] | None, timeout: float) -> dict[str, Any]:
-        headers = {"Content-Type": "application/json"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, headers)
-        try:
-            with urllib.request.urlopen(request, timeout=timeout) as response:
-                return json.load(response)
-        except urllib.error.HTTPError as error:
-            told = error.read().decode("utf-8", "replace")[:400]
-            raise EngineError(f"the server at {self.url}{path} answered {error.code}: {told}") from error
-        except (OSError, ValueError) as error:
-            raise EngineError(
-                f"no vLLM server answers at {self.url}{path}: {error}. Start one with `python -m "
-                "vllm.entrypoints.openai.api_server --model DIR`, or correct sampling.url (--server)."
-            ) from error
+
+def _served_model(connection: Connection, model: str | None, context: int) -> str:
+    answer = connection.ask("/v1/models", None, 10.0)
+    served = {entry["id"]: entry for entry in (answer or {}).get("data", [])}
+    if model is None and len(served) == 1:
+        model = next(iter(served))
+    if model is None or model not in served:
+        raise EngineError(
+            f"the server at {connection.url} serves {', '.join(served) or 'no model'}, not {model!r}. Name "
+            "one of them: sampling.engine_options.model."
+        )
+    room = served[model].get("max_model_len")
+    if room is not None and room < context:
+        raise EngineError(
+            f"the server at {connection.url} has a context of {room} tokens, and prompt and completion need "
+            f"{context}. Start it with --max-model-len {context}, or lower sampling.max_tokens."
+        )
+    return model
 
 
 def _choices(answer: Mapping[str, Any], n: int) -> list[dict[str, Any]]:

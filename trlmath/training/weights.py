@@ -71,8 +71,10 @@ class WeightBridge:
     def _prove(self) -> None:
         prompt, completion = self.probe
         ours = torch.tensor(self.reference.score([prompt], [completion])[0])
-        theirs = torch.tensor(self.sampler.score([prompt], [completion])[0])
-        self.difference = float((ours - theirs).abs().mean())
+        everywhere = getattr(self.sampler, "score_everywhere", None)
+        told = everywhere or (lambda p, c: [self.sampler.score(p, c)])
+        differences = [(ours - torch.tensor(s[0])).abs().mean() for s in told([prompt], [completion])]
+        self.difference = float(torch.stack(differences).max())  # NaN stays NaN
         allowed = FRESHNESS_TOLERANCE.get(self._dtype, 0.15)
         # written so that NaN counts as stale
         if not self.difference <= allowed and self.policy == "stop":

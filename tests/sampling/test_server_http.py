@@ -1,0 +1,83 @@
+"""Connections to a server: what is asked again, what is not, and what an error says."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from trlmath.errors import EngineError
+from trlmath.sampling import server_http
+from trlmath.sampling.server_http import Connection
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """Answers with what `plan` says, one entry a request: a status, or seconds to wait."""
+    monkeypatch.setattr(server_http, "RETRY_AFTER", (0.01, 0.02))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            http.asked += 1
+            http.headers = dict(self.headers)
+            what = http.plan.pop(0) if http.plan else 200
+            if isinstance(what, float):
+                time.sleep(what)
+                what = 200
+            text = json.dumps({"results": [{"version": 2}], "error": "no room"}).encode()
+            self.send_response(what)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *args):
+            return
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    http.asked, http.plan = 0, []
+    threading.Thread(target=http.serve_forever, daemon=True).start()
+    http.url = f"http://127.0.0.1:{http.server_port}"
+    yield http
+    http.shutdown()
+    http.server_close()
+
+
+def test_a_busy_server_is_asked_again_and_a_failing_one_is_not(server):
+    server.plan = [503, 429]
+    assert Connection(server.url).ask("/x", {}, tries=3)["results"]
+    assert server.asked == 3
+    server.plan = [503]
+    with pytest.raises(EngineError, match="answered 503: .*no room"):
+        Connection(server.url).ask("/x", {})
+    server.asked, server.plan = 0, [500]
+    with pytest.raises(EngineError, match="answered 500: .*no room"):
+        Connection(server.url).ask("/x", {}, tries=3)
+    assert server.asked == 1
+
+
+def test_a_hanging_server_has_a_deadline(server):
+    server.plan = [5.0]
+    started = time.monotonic()
+    with pytest.raises(EngineError, match="took longer than 0 s. It hangs"):
+        Connection(server.url, timeout=0.3).ask("/x", {}, tries=3)
+    assert time.monotonic() - started < 3
+
+
+def test_nothing_there_says_what_to_start():
+    with pytest.raises(EngineError, match="no vLLM server answers at .*trlmath serve"):
+        Connection("http://127.0.0.1:9").ask("/x")
+
+
+def test_the_key_travels_as_a_header(server):
+    Connection(server.url, api_key="secret").ask("/x", {})
+    assert server.headers["Authorization"] == "Bearer secret"
+
+
+def test_a_server_without_our_methods_is_told_apart(server):
+    server.plan = [404]
+    with pytest.raises(EngineError, match="not started for training. Start it with `trlmath serve"):
+        Connection(server.url).rpc("trlmath_weights_version")
+    assert Connection(server.url + "/v1").rpc("trlmath_weights_version") == [{"version": 2}]

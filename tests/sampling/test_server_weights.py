@@ -1,0 +1,112 @@
+"""Weights on their way to servers: files written whole or not at all, versions that cannot go unnoticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from trlmath.errors import EngineError
+from trlmath.sampling import server_weights, weight_files
+from trlmath.sampling.server_weights import FilesTransport, ServerWeights
+from trlmath.sampling.weight_files import WeightFiles
+
+
+class RecordingConnection:
+    """A server that remembers which version it was given."""
+
+    def __init__(self, url="http://a", version=0):
+        self.url, self.version, self.calls = url, version, []
+
+    def rpc(self, method, timeout=None, **arguments):
+        self.calls.append(method)
+        if method == "trlmath_load_weights":
+            self.loaded = {k: v for f in Path(arguments["folder"]).iterdir() for k, v in load_file(f).items()}
+            self.version = int(arguments["version"])
+        return [{"version": self.version}]
+
+    def ask(self, path, body=None, timeout=None, tries=1):
+        self.calls.append(path)
+
+
+def tensors():
+    yield "a", torch.arange(6.0).view(2, 3)
+    yield "b", torch.ones(3)
+
+
+def test_files_hold_every_tensor_in_the_engines_dtype_whatever_the_shards(tmp_path, monkeypatch):
+    monkeypatch.setattr(weight_files, "SHARD_BYTES", 8)
+    files = WeightFiles(tmp_path / "w", torch.bfloat16)
+    folder = files.write(tensors(), 3)
+    assert len(list(folder.iterdir())) == 2
+    found = {k: v for f in folder.iterdir() for k, v in load_file(f).items()}
+    assert torch.equal(found["a"], torch.arange(6.0).view(2, 3).bfloat16())
+    again = files.write(tensors(), 4)
+    files.keep_only(again)
+    assert [p.name for p in (tmp_path / "w").iterdir()] == ["v00000004"]
+
+
+def test_a_write_that_fails_leaves_the_version_before(tmp_path):
+    files = WeightFiles(tmp_path / "w")
+    folder = files.write(tensors(), 1)
+
+    def broken():
+        yield "a", torch.ones(2)
+        raise RuntimeError("a shard is gone")
+
+    with pytest.raises(EngineError, match=r"could not be written .* GB free\): a shard is gone"):
+        files.write(broken(), 2)
+    assert [p.name for p in (tmp_path / "w").iterdir()] == [folder.name]
+
+
+def test_a_directory_that_cannot_be_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EngineError, match="sampling.weights_dir: .*cannot be written"):
+        WeightFiles(tmp_path / "file" / "w")
+
+
+def test_our_own_directory_goes_and_a_named_one_stays(tmp_path):
+    own, named = WeightFiles(), WeightFiles(tmp_path / "w")
+    assert own.root.exists()
+    own.close()
+    named.close()
+    assert not own.root.exists()
+    assert named.root.exists()
+
+
+def test_every_server_gets_every_version_and_drops_its_cached_prefixes(tmp_path):
+    both = [RecordingConnection("http://a"), RecordingConnection("http://b")]
+    weights = ServerWeights(FilesTransport(both, WeightFiles(tmp_path)))
+    assert weights.send(tensors()) == 1
+    assert weights.send(tensors()) == 2
+    for connection in both:
+        assert connection.version == 2
+        assert set(connection.loaded) == {"a", "b"}
+        assert connection.calls == ["trlmath_load_weights", "/reset_prefix_cache"] * 2
+    weights.check(both)
+
+
+def test_a_restarted_server_gets_its_weights_again(tmp_path):
+    server = RecordingConnection()
+    weights = ServerWeights(FilesTransport([server], WeightFiles(tmp_path)))
+    weights.send(tensors())
+    server.version, server.loaded = 0, {}
+    weights.check([server])
+    assert (server.version, weights.renewed) == (1, 1)
+    assert set(server.loaded) == {"a", "b"}
+
+
+def test_a_server_with_other_weights_that_cannot_be_renewed_stops_the_run(monkeypatch):
+    monkeypatch.setattr(server_weights, "RENEWAL_SECONDS", 0.0)
+    follower = ServerWeights(None, writer=False)
+    follower.send(tensors())
+    with pytest.raises(EngineError, match=r"serves version \[7\] of the weights and not 1"):
+        follower.check([RecordingConnection(version=7)])
+
+
+def test_a_failure_of_the_writer_is_everyones(tmp_path):
+    told = ServerWeights(None, writer=False, share=lambda mine: "the disk is full")
+    with pytest.raises(EngineError, match="the disk is full"):
+        told.send(tensors())

@@ -1,0 +1,111 @@
+"""One vLLM server over HTTP: deadlines, bounded retries, and its own words in errors."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+from trlmath.errors import EngineError
+
+# seconds before each further try; a server that is restarting or full for a moment is met again
+RETRY_AFTER = (1.0, 3.0)
+_BUSY = (429, 503)
+
+
+class Connection:
+    """Asks one server.
+
+    Args:
+        url: e.g. ``http://localhost:8000``, with or without ``/v1``.
+        timeout: seconds one request may take.
+        api_key: sent as a bearer token.
+    """
+
+    def __init__(self, url: str, timeout: float = 600.0, api_key: str | None = None) -> None:
+        self.url, self.timeout = url.rstrip("/").removesuffix("/v1"), timeout
+        self._key = api_key
+
+    def ask(
+        self, path: str, body: Mapping[str, Any] | None = None, timeout: float | None = None, tries: int = 1
+    ) -> Any:
+        """Return the JSON answer of GET `path`, or of POST when there is a `body`.
+
+        Args:
+            timeout: seconds, instead of the connection's own.
+            tries: above 1, asks again when nothing answers or the server is busy; only for what may be
+                asked twice.
+
+        Raises:
+            EngineError: no answer in time, an error status (with the server's words), or no JSON.
+        """
+        for pause in (*RETRY_AFTER[: tries - 1], None):
+            try:
+                return self._once(path, body, self.timeout if timeout is None else timeout)
+            except _Again as again:
+                if pause is None:
+                    raise again.error from again.error.__cause__
+                time.sleep(pause)
+        raise AssertionError("the last try returns or raises")
+
+    def rpc(self, method: str, timeout: float | None = None, **arguments: str) -> list[Any]:
+        """Call `method` on every worker and return their results.
+
+        Raises:
+            EngineError: as `ask`; a server without that method, or without the door to it, is told apart.
+        """
+        try:
+            answer = self.ask("/collective_rpc", {"method": method, "kwargs": arguments}, timeout, tries=3)
+        except EngineError as error:
+            if " answered 404" in str(error) or "has no attribute" in str(error):
+                raise EngineError(
+                    f"the server at {self.url} cannot be given weights: it was not started for training. "
+                    "Start it with `trlmath serve RECIPE`."
+                ) from error
+            raise
+        return (answer or {}).get("results", [])
+
+    def _once(self, path: str, body: Mapping[str, Any] | None, timeout: float) -> Any:
+        headers = {"Content-Type": "application/json"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as response:
+                text = response.read()
+                return json.loads(text) if text else None
+        except urllib.error.HTTPError as error:
+            told = error.read().decode("utf-8", "replace")[:400]
+            failure = EngineError(f"the server at {self.url}{path} answered {error.code}: {told}")
+            failure.__cause__ = error
+            raise (_Again(failure) if error.code in _BUSY else failure) from error
+        except TimeoutError as error:
+            raise self._late(path, timeout) from error
+        except (OSError, ValueError) as error:
+            if isinstance(getattr(error, "reason", None), TimeoutError):
+                raise self._late(path, timeout) from error
+            failure = EngineError(
+                f"no vLLM server answers at {self.url}{path}: {error}. Start one with `trlmath serve RECIPE` "
+                "(or `python -m vllm.entrypoints.openai.api_server --model DIR`), or correct sampling.url "
+                "(--server)."
+            )
+            failure.__cause__ = error
+            raise _Again(failure) from error
+
+    def _late(self, path: str, timeout: float) -> EngineError:
+        return EngineError(
+            f"the server at {self.url}{path} took longer than {timeout:.0f} s. It hangs, or has more to do "
+            "than it can: raise sampling.request_timeout, or start more servers."
+        )
+
+
+class _Again(Exception):
+    """An error after which it makes sense to ask again."""
+
+    def __init__(self, error: EngineError) -> None:
+        super().__init__(str(error))
+        self.error = error

@@ -1,0 +1,54 @@
+"""What trlmath adds to each worker of a vLLM server: weights that can be loaded, and are known by version.
+
+vLLM imports this by name (``--worker-extension-cls``) in every worker before it builds the model.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trlmath.sampling.vllm_engine import keep_weights_loadable
+
+if not torch.cuda.is_available():
+    keep_weights_loadable()
+
+
+class WorkerExtension:
+    """Methods that ``/collective_rpc`` can call by name; vLLM mixes this class into its worker."""
+
+    model_runner: Any
+    trlmath_version = 0
+
+    def trlmath_load_weights(self, folder: str, version: str) -> dict[str, int]:
+        """Load every tensor of the safetensors files in `folder`; returns the version now served.
+
+        Args:
+            folder: readable by this worker; on a shared file system or /dev/shm.
+            version: counts the loads; a string, as only strings travel.
+
+        Raises:
+            FileNotFoundError: there is no safetensors file in `folder`.
+        """
+        from safetensors import safe_open
+
+        files = sorted(Path(folder).glob("*.safetensors"))
+        if not files:
+            raise FileNotFoundError(f"no safetensors file in {folder}")
+        for path in files:
+            with safe_open(path, framework="pt") as tensors:
+                for name in tensors.keys():  # noqa: SIM118 (it is no dict)
+                    self.model_runner.model.load_weights([(name, tensors.get_tensor(name))])
+        self.trlmath_version = int(version)
+        return {"version": self.trlmath_version}
+
+    def trlmath_set_version(self, version: str) -> dict[str, int]:
+        """Note the version of weights that came another way (NCCL)."""
+        self.trlmath_version = int(version)
+        return {"version": self.trlmath_version}
+
+    def trlmath_weights_version(self) -> dict[str, int]:
+        """The version last loaded; 0 for the weights that the server was started with."""
+        return {"version": self.trlmath_version}

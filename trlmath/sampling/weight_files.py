@@ -1,0 +1,91 @@
+"""Weights as files: the transport between trainer and server that works on CPUs and across machines."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+from trlmath.errors import EngineError
+
+SHARD_BYTES = 2 << 30
+
+
+class WeightFiles:
+    """Writes each version of the weights as safetensors into a folder of its own, beside and renamed.
+
+    Args:
+        root: a directory that the trainer and every server see; None makes one in /dev/shm (memory), or in
+            the temporary directory where there is none, and removes it on `close`.
+        dtype: to store floating-point tensors in; the engine's, so that no byte travels for nothing.
+
+    Raises:
+        EngineError: `root` cannot be written.
+    """
+
+    def __init__(self, root: Path | None = None, dtype: torch.dtype | None = None) -> None:
+        self._own = root is None
+        self.dtype = dtype
+        try:
+            if root is None:
+                memory = Path("/dev/shm")
+                base = memory if os.access(memory, os.W_OK) else None
+                root = Path(tempfile.mkdtemp(prefix="trlmath-weights-", dir=base))
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise EngineError(
+                f"sampling.weights_dir: {root} cannot be written: {error}. Name a directory that the trainer "
+                "and the server both see."
+            ) from error
+        self.root = root.resolve()
+
+    def write(self, named_tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> Path:
+        """Write all tensors and return their folder; readers see all of them or none.
+
+        Raises:
+            EngineError: the disk is full or not writable; the version before is still there.
+        """
+        from safetensors.torch import save_file
+
+        folder, beside = self.root / f"v{version:08d}", self.root / f".v{version:08d}.{os.getpid()}"
+        shutil.rmtree(beside, ignore_errors=True)
+        shard: dict[str, torch.Tensor] = {}
+        size = number = 0
+        try:
+            beside.mkdir()
+            for name, tensor in named_tensors:
+                tensor = tensor.detach()
+                wanted = self.dtype if self.dtype and tensor.is_floating_point() else tensor.dtype
+                # a copy: the walk may hand out views that are gone, or shared, at the next name
+                shard[name] = tensor.to("cpu", wanted, copy=True).contiguous()
+                size += shard[name].nbytes
+                if size >= SHARD_BYTES:
+                    save_file(shard, beside / f"weights-{number:05d}.safetensors")
+                    shard, size, number = {}, 0, number + 1
+            if shard:
+                save_file(shard, beside / f"weights-{number:05d}.safetensors")
+            shutil.rmtree(folder, ignore_errors=True)
+            beside.rename(folder)
+        except (OSError, RuntimeError) as error:
+            shutil.rmtree(beside, ignore_errors=True)
+            free = shutil.disk_usage(self.root).free / 1e9
+            raise EngineError(
+                f"the weights could not be written to {self.root} ({free:.1f} GB free): {error}. Name a "
+                "directory with room for the whole model: sampling.weights_dir."
+            ) from error
+        return folder
+
+    def keep_only(self, folder: Path) -> None:
+        """Remove the versions before `folder`."""
+        for other in self.root.glob("v[0-9]*"):
+            if other.name < folder.name:
+                shutil.rmtree(other, ignore_errors=True)
+
+    def close(self) -> None:
+        """Remove the directory, if it is ours."""
+        if self._own:
+            shutil.rmtree(self.root, ignore_errors=True)
