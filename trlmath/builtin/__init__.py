@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trlmath.builtin import advantages, filters, rewards, trl_rewards
+from trlmath.builtin import advantages, filters, rewards, selection, trl_rewards
 from trlmath.components import Register
 from trlmath.data.nano import NanoDataset
 from trlmath.data.prompts import builtin_prompts
@@ -33,6 +33,9 @@ def register_filters(register: Register) -> None:
     register("gradable_gold", filters.GradableGold)
     register("duplicate", filters.Duplicate)
     register("zero_spread", filters.ZeroSpread)
+    register("near_duplicate", selection.NearDuplicate)
+    register("rising_threshold", selection.RisingThreshold)
+    register("elite", selection.Elite)
 
 
 @hookimpl

@@ -53,7 +53,7 @@ class NamedFilter:
                 f"{self._who} has moment {moment!r}; allowed: {', '.join(MOMENTS)}."
                 f"{nearest(str(moment), MOMENTS)}"
             )
-        if not callable(function):
+        if not callable(function) and not hasattr(function, "select"):
             raise PluginError(f"{self._who} is a {type(function).__name__}, which cannot be called.")
         self.moment: Moment = moment
 
