@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from trlmath.cli import cli
 from trlmath.errors import DataError
-from trlmath.evaluation.diff import BOOTSTRAP, MCNEMAR, NEWCOMBE, SIGN, compare, load_side
+from trlmath.evaluation.diff import ALIKE, BOOTSTRAP, MCNEMAR, NEWCOMBE, SIGN, compare, load_side
 from trlmath.evaluation.sample import Sample, problem_key
 from trlmath.evaluation.store import append_samples
 
@@ -94,3 +94,12 @@ def test_the_command_compares_two_settings_of_one_run(tmp_path):
     assert "and 1 more" in done.output
     told = json.loads(out.read_text())
     assert (told["better"], told["worse"], told["p_value"], len(told["flips"])) == (3, 0, 0.25, 3)
+
+
+def test_nothing_changed_does_not_claim_that_nothing_could():
+    rows = [row(p, s < p % 3, s) for p in range(12) for s in range(4)]
+    found = compare(rows, rows)
+    assert (found.better, found.worse, found.p_value) == (0, 0, 1.0)
+    assert found.difference.low < -0.1
+    assert found.difference.high > 0.1
+    assert found.interval == ALIKE

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from trlmath.evaluation.intervals import bootstrap, newcombe_paired, sign_test, wilson
+from trlmath.evaluation.intervals import bootstrap, newcombe_paired, sign_test, student, wilson
 
 
 def test_wilson_matches_a_textbook_value():
@@ -74,3 +74,37 @@ def test_sign_test_against_the_binomial():
     assert sign_test(5, 5) == 1.0
     assert sign_test(0, 5) == pytest.approx(2 / 32)
     assert sign_test(8, 2) == pytest.approx(2 * sum(math.comb(10, i) for i in range(3)) / 1024)
+
+
+def test_student_covers_and_knows_that_one_run_tells_nothing():
+    assert student([0.5]) == (-math.inf, math.inf)
+    low, high = student([0.4, 0.6])
+    assert (round(low, 4), round(high, 4)) == (-0.7706, 1.7706)  # t = 12.7062, s / sqrt(2) = 0.1
+    draw = np.random.default_rng(5)
+    inside = 0
+    for runs in draw.normal(0.3, 0.1, (2000, 3)):
+        low, high = student(list(runs))
+        inside += low <= 0.3 <= high
+    assert 0.935 <= inside / 2000 <= 0.965
+
+
+def test_problems_that_all_agree_do_not_claim_certainty():
+    low, high = bootstrap([0.0] * 16, bounds=(-1.0, 1.0))
+    assert (low, high) == (-wilson(0, 16)[1], wilson(0, 16)[1])
+    assert bootstrap([0.0] * 16) == (0.0, wilson(0, 16)[1])
+    low, high = bootstrap([0.5] * 10)
+    assert low < 0.5 < high
+    assert bootstrap([0.25])[1] > 0.8
+    # a problem's value outside the bounds, as a weighted reward has it, is not pulled inside
+    assert bootstrap([3.0] * 5)[1] == 3.0
+
+
+def test_rare_changes_are_covered():
+    """One problem in fifty changes by a half: most samples of 20 problems see no change at all."""
+    draw = np.random.default_rng(4)
+    inside = 0
+    for trial in range(500):
+        changes = np.where(draw.random(20) < 0.02, 0.5, 0.0)
+        low, high = bootstrap(changes.tolist(), resamples=200, seed=trial, bounds=(-1.0, 1.0))
+        inside += low <= 0.01 <= high
+    assert inside / 500 >= 0.92

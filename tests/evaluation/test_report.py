@@ -72,7 +72,7 @@ def test_one_sample_a_problem():
 
 def test_several_samples_a_problem():
     rows = [
-        row(0, i, category="both" if i < 2 else "format_only", extracted="1" if i < 2 else "2")
+        row(0, i, category="both" if i < 2 else "format_only", extracted=["1", "1.0", "2", "2.0"][i])
         for i in range(4)
     ]
     rows += [row(1, i, category="format_only", extracted="3") for i in range(4)]

@@ -15,6 +15,9 @@ from trlmath.evaluation.store import read_samples
 
 NEWCOMBE = "Newcombe's 95 % interval for paired rates (method 10)"
 BOOTSTRAP = "95 % bootstrap interval over problems, paired"
+ALIKE = (
+    "every problem changed alike: 95 % bound on the share that could have changed otherwise (Wilson, 0 of n)"
+)
 MCNEMAR = "exact McNemar test"
 SIGN = "exact sign test over the problems that changed"
 
@@ -138,7 +141,8 @@ def compare(first: Sequence[Sample], second: Sequence[Sample], part: str = "both
         both = sum(a == b == 1.0 for a, b in values)
         low, high = newcombe_paired(both, worse, better, len(common) - both - better - worse)
     else:
-        low, high = bootstrap(changes)
+        low, high = bootstrap(changes, bounds=(-1.0, 1.0))
+    several = ALIKE if min(changes) == max(changes) else BOOTSTRAP
     flips = [
         Flip(
             question=one[key][0].question,
@@ -160,7 +164,7 @@ def compare(first: Sequence[Sample], second: Sequence[Sample], part: str = "both
         first=sum(a for a, _ in values) / len(common),
         second=sum(b for _, b in values) / len(common),
         difference=Rate(sum(changes) / len(common), low, high),
-        interval=NEWCOMBE if single else BOOTSTRAP,
+        interval=NEWCOMBE if single else several,
         test=MCNEMAR if single else SIGN,
         better=better,
         worse=worse,

@@ -32,7 +32,7 @@ def majority_at_k(votes: Sequence[str | None], right: Sequence[bool], k: int, se
     over `SUBSETS` drawn ones where there are more.
 
     Args:
-        votes: one answer a sample, equal text for equal answers; None does not vote.
+        votes: one label a sample, the same for equal answers (`votes.votes`); None does not vote.
         right: whether each is right. Right answers vote as one, however they are written.
     """
     named = [

@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trlmath.evaluation.intervals import bootstrap, wilson
-from trlmath.evaluation.metrics import majority_at_k, pass_at_k, quantile, vote, vote_sizes
+from trlmath.evaluation.metrics import majority_at_k, pass_at_k, quantile, vote_sizes
 from trlmath.evaluation.sample import Sample
+from trlmath.evaluation.votes import votes
 
 QUANTILES = (0.1, 0.5, 0.9, 0.99)
 WILSON = "95 % Wilson interval (one sample a problem)"
-BOOTSTRAP = "95 % bootstrap interval over problems (Wilson where each problem has one number, 0 or 1)"
+BOOTSTRAP = "95 % bootstrap interval over problems (Wilson's where all problems agree or are 0 or 1)"
 ENTROPY = (
     "mean of -log p over the sampled tokens, in nats a token: an unbiased estimate of the entropy of the "
     "distribution sampled from, along its own completions"
@@ -205,12 +206,12 @@ def _majority(problems: Sequence[Sequence[Sample]]) -> dict[int, Rate]:
     if not any(s.extracted is not None for group in problems for s in group):
         return {}
     n = min(len(group) for group in problems)
-    votes = [
-        ([vote(s.extracted) for s in group], [s.parts.get("answer") == 1.0 for s in group])
+    cast = [
+        (votes([s.extracted for s in group]), [s.parts.get("answer") == 1.0 for s in group])
         for group in problems
     ]
     return {
-        k: _interval([[majority_at_k(v, right, k, seed=i)] for i, (v, right) in enumerate(votes)])
+        k: _interval([[majority_at_k(v, right, k, seed=i)] for i, (v, right) in enumerate(cast)])
         for k in vote_sizes(n)
     }
 

@@ -77,6 +77,14 @@ def grade_answers(
     return verdicts
 
 
+def same_answer(one: str, other: str) -> bool:
+    """Whether two answers are seen to be equal without a worker (about 0.2 ms); False where it cannot be told.
+
+    For counting votes: neither of the two is a gold, so that the order does not matter.
+    """
+    return _cheap(one, other).equal is True or _cheap(other, one).equal is True
+
+
 def _cheap(prediction: str, gold: Any) -> Verdict:
     """The cheap road, through the cache where the texts are short."""
     if gold is None or not isinstance(gold, (str, int, float)) or isinstance(gold, bool):
