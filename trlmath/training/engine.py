@@ -5,33 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from transformers import Trainer
 from trl.models.utils import unwrap_model_for_generation
 
 from trlmath.recipe import Recipe
+from trlmath.sampling.models import eos_token_ids
 from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.transformers_engine import TransformersSampler
 
-if TYPE_CHECKING:
-    from trlmath.training.grpo import MathGRPOTrainer
-
 
 def sampler_factory(
-    recipe: Recipe, engine: str, context: int
-) -> Callable[[MathGRPOTrainer], tuple[Sampler, Sampler]]:
-    """Return what builds (engine, reference) for a trainer.
+    recipe: Recipe, engine: str, context: int, completions: int | None = None
+) -> Callable[[Any], tuple[Sampler, Sampler]]:
+    """Return what builds (engine, reference) for a trainer (of transformers, and so any of TRL's).
 
     Args:
         engine: ``vllm`` or ``transformers``.
         context: tokens that a prompt and its completion may take together.
+        completions: drawn at once over all processes; None: those of a GRPO step.
     """
 
-    def build(trainer: MathGRPOTrainer) -> tuple[Sampler, Sampler]:
+    def build(trainer: Trainer) -> tuple[Sampler, Sampler]:
+        model: Any = trainer.accelerator.unwrap_model(trainer.model)
         reference = TransformersSampler(
-            trainer.accelerator.unwrap_model(trainer.model),
-            trainer._tokenizer,
-            trainer.eos_token_ids,
+            model,
+            trainer.processing_class,
+            eos_token_ids(model, trainer.processing_class),
             open_model=_gathered(trainer),
             **(recipe.sampling.engine_options if engine == "transformers" else {}),
         )
@@ -39,13 +40,13 @@ def sampler_factory(
             return reference, reference
         from trlmath.sampling.vllm_engine import VllmSampler
 
-        completions = recipe.rollout.prompts_per_step * recipe.rollout.group_size
+        together = completions or recipe.rollout.prompts_per_step * recipe.rollout.group_size
         return (
             VllmSampler(
                 _weights_of(trainer),
                 dtype=engine_dtype(trainer),
                 context=context,
-                max_seqs=min(256, completions // trainer.accelerator.num_processes),
+                max_seqs=max(1, min(256, together // trainer.accelerator.num_processes)),
                 seed=recipe.run.seed + trainer.accelerator.process_index,
                 world_size=trainer.accelerator.num_processes,
                 sleep=recipe.sampling.sleep,
@@ -57,7 +58,7 @@ def sampler_factory(
     return build
 
 
-def engine_dtype(trainer: MathGRPOTrainer) -> str:
+def engine_dtype(trainer: Trainer) -> str:
     """The dtype the engine holds weights in: the trainer's, or bfloat16 where it computes in that."""
     if trainer.args.bf16:
         return "bfloat16"
@@ -65,21 +66,21 @@ def engine_dtype(trainer: MathGRPOTrainer) -> str:
     return str(next(model.parameters()).dtype).removeprefix("torch.")
 
 
-def _gathered(trainer: MathGRPOTrainer) -> Callable[[], AbstractContextManager[Any]]:
+def _gathered(trainer: Trainer) -> Callable[[], AbstractContextManager[Any]]:
     """TRL's own way to a whole module: unwraps DDP, gathers what DeepSpeed and FSDP have sharded."""
 
     def open_model() -> AbstractContextManager[Any]:
         return unwrap_model_for_generation(
             trainer.model_wrapped,
             trainer.accelerator,
-            gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
+            gather_deepspeed3_params=getattr(trainer.args, "ds3_gather_for_generation", True),
             gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
         )
 
     return open_model
 
 
-def _weights_of(trainer: MathGRPOTrainer) -> str:
+def _weights_of(trainer: Trainer) -> str:
     model = trainer.accelerator.unwrap_model(trainer.model)
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     path = base.name_or_path

@@ -56,7 +56,9 @@ class MathSFTTrainer(SFTTrainer):
         rows = Dataset.from_dict({"row": list(range(len(self.examples)))})  # TRL asks for one; ours is read
         super().__init__(model=model, args=args, train_dataset=rows, **kwargs)
         self.model_accepts_loss_kwargs = True  # the loss is divided once, by what training_step hands it
-        self.data_collator = StepCollator(self.data_collator, batch.microbatch_tokens, batch.packing)
+        collate: Any = self.data_collator  # type: ignore[has-type]  # TRL's own
+        self._collator = StepCollator(collate, batch.microbatch_tokens, batch.packing)
+        self.data_collator = self._collator
         self.add_callback(_StepClock(self))
 
     # -- which rows -------------------------------------------------------------------------------
@@ -75,7 +77,7 @@ class MathSFTTrainer(SFTTrainer):
         return StepLoader(
             self.examples,  # type: ignore[arg-type]  # a sequence is a dataset
             batch_sampler=sampler,
-            collate_fn=self.data_collator,
+            collate_fn=self._collator,
             num_workers=arguments.dataloader_num_workers,
             pin_memory=arguments.dataloader_pin_memory,
             persistent_workers=arguments.dataloader_persistent_workers,
@@ -105,7 +107,7 @@ class MathSFTTrainer(SFTTrainer):
         # TRL's loss calls collectives, so every rank makes equally many calls; the empty ones first,
         # because the last one brings the gradients together
         missing = most - len(inputs["parts"])
-        parts = [self.data_collator.nothing() for _ in range(missing)] + inputs["parts"]
+        parts = [self._collator.nothing() for _ in range(missing)] + inputs["parts"]
         counts = torch.tensor([0] * missing + inputs["supervised"], device=device)
         counts = self.accelerator.reduce(counts, "sum").tolist()
         parts = send_to_device(parts, device, non_blocking=True)
