@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
 from trlmath.components import Component, resolve
-from trlmath.errors import DataError, PluginError, TrlmathError, nearest
+from trlmath.errors import DataError, PluginError, RecipeError, TrlmathError, nearest
 from trlmath.types import Drop, Group, Keep, Problem
 
 Moment = Literal["example", "group", "trace"]
@@ -174,16 +174,42 @@ def apply_filters(items: Sequence[Item], filters: Iterable[NamedFilter], moment:
 
 
 def filter_problems(
-    problems: Sequence[Problem], filters: Iterable[NamedFilter], name: str
+    problems: Sequence[Problem],
+    filters: Iterable[NamedFilter],
+    name: str,
+    moments: Sequence[Moment] = ("example",),
 ) -> Filtered[Problem]:
-    """Apply the example filters to the rows of dataset `name`. Raises DataError when none is left."""
-    result = apply_filters(problems, filters, "example")
+    """Apply the filters of `moments`, one moment after the other, to the rows of dataset `name`.
+
+    Raises:
+        DataError: none is left.
+    """
+    chosen = list(filters)
+    result = Filtered(list(problems), list(range(len(problems))), [])
+    for moment in moments:
+        step = apply_filters(result.kept, chosen, moment)
+        places = result.indices
+        result = Filtered(
+            step.kept,
+            [places[at] for at in step.indices],
+            [*result.dropped, *(replace(entry, index=places[entry.index]) for entry in step.dropped)],
+        )
     if problems and not result.kept:
         reasons = "; ".join(f"{what} ({count})" for what, count in result.counts().items())
         raise DataError(
             f"the filters drop all {len(problems)} rows of {name!r}: {reasons}. Loosen or remove one."
         )
     return result
+
+
+def check_moments(filters: Iterable[NamedFilter], allowed: Sequence[Moment], algorithm: str) -> None:
+    """Raise RecipeError for a filter that `algorithm` would never ask."""
+    for named in filters:
+        if named.moment not in allowed:
+            raise RecipeError(
+                f"filters: {named.name!r} decides about a {named.moment}, which {algorithm} has not: it "
+                f"would do nothing. {algorithm} asks filters about: {', '.join(allowed)}. Remove it."
+            )
 
 
 def _question(item: Problem | Group) -> str:

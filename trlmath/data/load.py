@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 from trlmath.components import resolve
 from trlmath.data.files import READERS, read_rows
+from trlmath.data.traces import FIELDS, sources, to_problem
 from trlmath.errors import DataError, PluginError, TrlmathError, nearest
 from trlmath.plugins import registry
 from trlmath.targets import is_path
 from trlmath.types import Problem
 
 Split = Literal["train", "eval"]
-FIELDS = ("question", "answer", "solution", "trace")
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_OPTIONS = ("config", "split", "revision")
 
@@ -30,8 +30,8 @@ def load_problems(
             registered dataset, ``module:attr``, ``file.py:attr``, a file (.jsonl .json .parquet .csv),
             or a Hub id ``owner/name`` (options ``config``, ``split``, ``revision``).
         split: asked of registered datasets, and the default Hub split (``test`` for ``eval``).
-        columns: Problem field -> column, e.g. ``{"question": "problem", "answer": "gold"}``. Columns
-            not taken for a field are kept in `metadata`.
+        columns: Problem field -> column, e.g. ``{"question": "problem", "answer": "gold"}``; also ``prompt``
+            and ``messages`` (see `trlmath.data.traces`). Other columns are kept in `metadata`.
 
     Raises:
         DataError: unreadable or empty, no question column, a column that `columns` names is not there.
@@ -117,52 +117,8 @@ def _mapped(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], name:
     if not rows:
         raise DataError(f"the dataset {name!r} is empty: it has no row.")
     available = list(dict.fromkeys(column for row in rows for column in row))
-    unknown = [field for field in columns if field not in FIELDS]
-    if unknown:
-        raise DataError(
-            f"data.columns: a problem has no field {unknown[0]!r}.{nearest(unknown[0], FIELDS)} "
-            f"Fields: {', '.join(FIELDS)}; every other column is kept under its own name."
-        )
-    for field, column in {"question": "question", **columns}.items():
-        if column not in available:
-            raise DataError(
-                f"the dataset {name!r} has no column {column!r} for {field}.{nearest(column, available)} "
-                f"Its columns: {', '.join(available)}. Map it in the recipe: "
-                f"data.columns: {{{field}: <column>}}."
-            )
-    source = {field: columns.get(field, field) for field in FIELDS}
-    problems = []
-    for index, row in enumerate(rows):
-        text = {field: _text(row.get(column), name, column, index) for field, column in source.items()}
-        question = text["question"]
-        if question is None or not question.strip():
-            raise DataError(
-                f"the dataset {name!r} has no question in row {index} (column {source['question']!r})."
-            )
-        metadata = {key: value for key, value in row.items() if key not in source.values()}
-        problems.append(Problem(question, text["answer"], text["solution"], text["trace"], metadata))
-    return problems
-
-
-def _text(value: Any, name: str, column: str, index: int) -> str | None:
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise DataError(
-                f"the dataset {name!r} holds half a character (a lone surrogate, "
-                f"{ascii(value[error.start])}) in column {column!r}, row {index}; no tokenizer reads it. "
-                "Write the text anew as UTF-8."
-            ) from error
-        return value
-    if value is None:
-        return None
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return None if value != value else str(value)  # pandas writes a missing number as NaN
-    raise DataError(
-        f"the dataset {name!r} holds a {type(value).__name__} in column {column!r}, row {index}; "
-        "text or a number is needed."
-    )
+    source = sources(available, columns, name)
+    return [to_problem(row, source, name, index) for index, row in enumerate(rows)]
 
 
 def require_answers(problems: list[Problem], name: str) -> None:
