@@ -78,7 +78,7 @@ def grade_answers(
 
 
 def same_answer(one: str, other: str) -> bool:
-    """Whether two answers are seen to be equal without a worker (about 0.2 ms); False where it cannot be told.
+    """Whether two answers are seen to be equal without a worker (0.2 ms); False where it cannot be told.
 
     For counting votes: neither of the two is a gold, so that the order does not matter.
     """
