@@ -14,7 +14,7 @@ def grouped(logs: Mapping[str, float]) -> dict[str, float]:
 
     ``reward`` becomes ``train/reward``, ``sampling/...`` becomes ``engine/...``; our own groups stay.
     """
-    own = ("train/", "eval/", "eval_greedy/", "engine/", "time/")
+    own = ("train/", "eval/", "eval_greedy/", "engine/", "time/", "memory/")
     renamed = {}
     for name, value in logs.items():
         if name.startswith(own):

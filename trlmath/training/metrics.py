@@ -10,7 +10,7 @@ import torch
 
 from trlmath.evaluation.sample import UNCATEGORISED
 from trlmath.grading import CATEGORIES
-from trlmath.types import Rollout
+from trlmath.types import Grade, Rollout
 
 
 def completion_lengths(lengths: torch.Tensor, truncated: torch.Tensor) -> dict[str, float]:
@@ -35,7 +35,7 @@ def completion_lengths(lengths: torch.Tensor, truncated: torch.Tensor) -> dict[s
 
 
 def rollout_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Mean of each part, share of each category and share of distinct completions.
+    """Mean of each part, share of each category and of distinct completions, length by correctness.
 
     The shares ``category/...`` add up to 1 over all `rollouts`: one without a category is `UNCATEGORISED`.
     Where our grader graded, each of its categories is told, at 0 too.
@@ -51,6 +51,10 @@ def rollout_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
         numbers[f"category/{category}"] = counts[category] / len(rollouts)
     if rollouts:
         numbers["rollouts"] = len(rollouts)
+        for name, wanted in (("right", True), ("wrong", False)):
+            lengths = [len(r.token_ids) for r in rollouts if r.grade and _right(r.grade) is wanted]
+            if lengths:
+                numbers[f"length/{name}"] = sum(lengths) / len(lengths)
         numbers["distinct"] = len({r.text for r in rollouts}) / len(rollouts)
         # -log p of what was drawn: an unbiased estimate of the sampled distribution's entropy, over all rows
         drawn = [logp for r in rollouts for logp in r.logprobs or ()]
@@ -58,6 +62,12 @@ def rollout_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
             numbers["sampled_entropy"] = -sum(drawn) / len(drawn)
         numbers["unscorable"] = sum(g.reward is None for g in grades) / len(rollouts)
     return numbers
+
+
+def _right(grade: Grade) -> bool | None:
+    """Right in format and answer; of a reward without these parts, whether it is 1; None: cannot be told."""
+    value = grade.parts.get("both", grade.reward)
+    return None if value is None else value >= 1.0
 
 
 def log(metrics: MutableMapping[str, list], numbers: Mapping[str, float]) -> None:

@@ -11,6 +11,7 @@ from transformers import TrainerCallback
 from trlmath.plugins import notify
 from trlmath.runs.directory import RunDirectory
 from trlmath.training.display import grouped
+from trlmath.training.memory import memory_metrics
 
 # what the progress bar shows of a step's metrics
 SHOWN = {"reward": "train/reward", "format": "train/format", "answer": "train/answer", "both": "train/both"}
@@ -44,6 +45,7 @@ class RunObserver(TrainerCallback):
         numbers = grouped(logs or {})
         if "train/train_runtime" in numbers:  # transformers' own summary at the end is no step
             return
+        numbers |= memory_metrics()
         self.last, self.shown = numbers, state.global_step
         if self.directory:
             self.directory.append("metrics.jsonl", {"step": state.global_step, **numbers})

@@ -1,0 +1,385 @@
+"""The one table of all metrics: what each is, its unit, and what it means when it moves.
+
+The logger's names, the report's captions and docs/metrics.md come from here. A name may hold
+placeholders: ``train/category/<category>`` stands for one metric a category.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric, or one family of them.
+
+    Attributes:
+        name: as in ``metrics.jsonl``; ``<...>`` is a placeholder.
+        formula: how it is computed, over what.
+        unit: of the number.
+        moves: what a rise or a fall tells.
+    """
+
+    name: str
+    formula: str
+    unit: str
+    moves: str
+
+    def matches(self, name: str) -> bool:
+        """Whether a logged name is this metric."""
+        return _pattern(self.name).fullmatch(name) is not None
+
+
+SHARE, NUMBER, TOKENS, SECONDS, NATS = "share, 0 to 1", "number", "tokens", "seconds", "nats a token"
+
+TABLE: dict[str, tuple[Metric, ...]] = {
+    "Reward (`train/`)": (
+        Metric(
+            "train/reward",
+            "mean over the step's scorable rollouts of the weighted sum of rewards",
+            "reward",
+            "What is trained on. It should rise over tens of steps; step to step it is noisy, since every "
+            "step draws other problems.",
+        ),
+        Metric(
+            "train/reward_std",
+            "mean over groups of the standard deviation of reward within the group",
+            "reward",
+            "Near 0: groups agree (all right or all wrong) and give no gradient with `group` advantages.",
+        ),
+        Metric(
+            "train/frac_reward_zero_std",
+            "groups whose rewards are all equal / groups",
+            SHARE,
+            "Rises as problems become too easy or stay too hard: fewer groups teach. See the filter "
+            "`zero_spread`, `rollout.refill`, or other data.",
+        ),
+        Metric(
+            "train/rewards/<reward>/mean",
+            "mean of one reward function over the step's rollouts, before its weight",
+            "reward",
+            "Tells which of several rewards moves the sum.",
+        ),
+        Metric(
+            "train/rewards/<reward>/std",
+            "standard deviation of one reward function over the step's rollouts",
+            "reward",
+            "0: that reward tells rollouts apart no more.",
+        ),
+        Metric(
+            "train/format",
+            "rollouts that keep the asked format / rollouts",
+            SHARE,
+            "Rises first, as a rule. A fall with rising length: completions are cut off.",
+        ),
+        Metric(
+            "train/answer",
+            "rollouts whose final answer is right, whatever the format / rollouts",
+            SHARE,
+            "The mathematics itself. `answer` above `both`: right answers lost to the format.",
+        ),
+        Metric(
+            "train/both",
+            "rollouts right in format and answer / rollouts",
+            SHARE,
+            "The reward of CS336; equals `train/reward` when `r1_zero` is the only reward.",
+        ),
+        Metric(
+            "train/category/<category>",
+            "rollouts of the category / rollouts; categories of a step add up to 1",
+            SHARE,
+            "Where failures go: a category that grows names what the policy does wrong instead.",
+        ),
+        Metric(
+            "train/unscorable",
+            "rollouts without a reward (the gold cannot be read) / rollouts",
+            SHARE,
+            "Above 0: look at those rows with `trlmath data check`; they get advantage 0.",
+        ),
+        Metric(
+            "train/groups_dropped",
+            "groups dropped by group filters / groups of the step",
+            SHARE,
+            "The update sees fewer rollouts; the reasons are in `filters.jsonl`.",
+        ),
+        Metric(
+            "train/distinct",
+            "different completions / completions of the step",
+            SHARE,
+            "A fall towards 0 is collapse: the policy says the same thing whatever is drawn.",
+        ),
+        Metric(
+            "train/<part>",
+            "mean of a part that a plugin's reward reports",
+            "as the plugin says",
+            "As the plugin says.",
+        ),
+    ),
+    "Completions (`train/completions/`, `train/length/`)": (
+        Metric(
+            "train/length/<correctness>",
+            "mean length of the `right` rollouts (part `both`, or else reward, of 1) and of the `wrong`",
+            TOKENS,
+            "Wrong ones growing away from right ones: rambling, or a length bias of the loss "
+            "(compare `loss_type: grpo` and `dr_grpo`).",
+        ),
+        Metric(
+            "train/completions/mean_length",
+            "mean number of completion tokens",
+            TOKENS,
+            "Rises when longer reasoning pays, or when wrong answers drift long; see `train/length/`.",
+        ),
+        Metric("train/completions/min_length", "shortest completion", TOKENS, "Near 0: empty answers."),
+        Metric(
+            "train/completions/max_length",
+            "longest completion",
+            TOKENS,
+            "At `sampling.max_tokens`: some are cut off.",
+        ),
+        Metric(
+            "train/completions/clipped_ratio",
+            "completions cut off at `sampling.max_tokens` (the engine's finish reason) / completions",
+            SHARE,
+            "A rise means that answers are lost to the limit: raise it, or reward shorter ones.",
+        ),
+        Metric(
+            "train/completions/<which>_terminated_length",
+            "`mean`, `min` or `max` length of the completions that ended by themselves",
+            TOKENS,
+            "The lengths without those that were cut off.",
+        ),
+        Metric(
+            "train/tokens", "completion tokens of the step, over all processes", TOKENS, "Work of a step."
+        ),
+        Metric(
+            "train/rollouts", "completions of the step, over all processes", NUMBER, "As the recipe asks."
+        ),
+        Metric(
+            "train/num_tokens",
+            "prompt and completion tokens since the start, over all processes",
+            TOKENS,
+            "The axis for comparing runs by work done.",
+        ),
+    ),
+    "Update (`train/`)": (
+        Metric(
+            "train/loss",
+            "the loss that was minimised, of the whole step (GRPO: TRL's `loss_type`; SFT: mean negative "
+            "log-probability of the trained tokens)",
+            "GRPO: no unit; SFT: nats a token",
+            "SFT: should fall. GRPO on fresh rollouts: near 0 whatever happens; it is no sign of progress.",
+        ),
+        Metric(
+            "train/grad_norm",
+            "2-norm of the gradient before clipping at `max_grad_norm`",
+            NUMBER,
+            "0: no group taught anything. Spikes: too large a learning rate, or a few odd long rows.",
+        ),
+        Metric("train/learning_rate", "of the optimizer, at this step", NUMBER, "As the schedule says."),
+        Metric(
+            "train/entropy",
+            "mean over the completion tokens of the entropy of the policy's next-token distribution",
+            NATS,
+            "A steady fall is sharpening; near 0 exploration is over and rewards stop improving. A rise to "
+            "far above the start is divergence.",
+        ),
+        Metric(
+            "train/sampled_entropy",
+            "mean of -log p over the sampled tokens: an unbiased estimate, over all rollouts",
+            NATS,
+            "As `train/entropy`, under the distribution that was sampled from (temperature included).",
+        ),
+        Metric(
+            "train/kl",
+            "mean over tokens of r - 1 - log r with r = p_ref / p (Schulman's k3); logged when `beta` > 0",
+            NATS,
+            "How far the policy has moved from the reference.",
+        ),
+        Metric(
+            "train/clip_ratio/<which>",
+            "tokens whose probability ratio met the clip / tokens: `low_mean`, `high_mean`, `region_mean` "
+            "(either), and the extremes over processes `low_min`, `high_max`",
+            SHARE,
+            "0 on fresh rollouts. Above some percent: the rollouts are too old for the update; fewer "
+            "updates a rollout, or a smaller learning rate.",
+        ),
+        Metric(
+            "train/cispo_clip_ratio",
+            "tokens whose importance weight CISPO clipped / tokens",
+            SHARE,
+            "As `train/clip_ratio/`.",
+        ),
+        Metric(
+            "train/vespo/phi_seq_mean",
+            "mean sequence weight of the loss `vespo`",
+            NUMBER,
+            "Far below 1: rollouts are discounted as off-policy.",
+        ),
+        Metric("train/policy_loss", "the policy's term, where the loss has others", NUMBER, "See the loss."),
+        Metric("train/entropy_coef", "weight of the entropy bonus at this step", NUMBER, "As scheduled."),
+        Metric(
+            "train/aux_loss", "a mixture-of-experts model's balance loss", NUMBER, "A rise: unused experts."
+        ),
+        Metric(
+            "train/rows_with_advantage",
+            "rows that were computed (advantage not 0) / rows that count in the means",
+            SHARE,
+            "The update's cost, and how much of the step taught; 1 minus it is skipped for free.",
+        ),
+        Metric(
+            "train/microbatches",
+            "forward passes that the step was cut into, on the process with most",
+            NUMBER,
+            "More than before: longer completions.",
+        ),
+        Metric(
+            "train/mean_token_accuracy",
+            "trained tokens that were the policy's most likely token / trained tokens (SFT)",
+            SHARE,
+            "Near 1 while evaluation stands still: memorising.",
+        ),
+    ),
+    "Engine (`engine/`)": (
+        Metric(
+            "engine/freshness",
+            "largest difference in log-probability of a probe between engine and policy after a sync",
+            "nats",
+            "Above rounding (1e-3 in float32, 0.1 in bfloat16): the engine generates from old weights.",
+        ),
+        Metric(
+            "engine/sampling_logp_difference/<which>",
+            "`mean` and `max` over tokens of |log p of the engine - log p of the policy|",
+            "nats",
+            "A rise: engine and trainer compute differently (dtype, kernels) or weights are stale.",
+        ),
+        Metric(
+            "engine/importance_sampling_ratio/<which>",
+            "`min`, `mean` and `max` of p of the policy / p of the engine, after TRL's cap",
+            NUMBER,
+            "A mean away from 1: the correction is working hard; see the difference above.",
+        ),
+    ),
+    "Time (`time/`)": (
+        Metric("time/step", "the phases below added up", SECONDS, "What a step costs."),
+        Metric("time/generate", "sampling the rollouts", SECONDS, "Grows with length and stragglers."),
+        Metric("time/grade", "all reward functions", SECONDS, "Grows with answers that are hard to compare."),
+        Metric("time/update", "forward, backward and the optimizer", SECONDS, "Grows with tokens."),
+        Metric("time/sync", "handing new weights to the engine", SECONDS, "Constant for a model."),
+    ),
+    "Memory (`memory/`)": (
+        Metric(
+            "memory/host",
+            "resident memory of the first process",
+            "GiB",
+            "A steady climb is a leak.",
+        ),
+        Metric(
+            "memory/gpu_peak",
+            "most memory that tensors held on the first process's GPU since the last line",
+            "GiB",
+            "Near the card's size: the next long batch fails; lower `microbatch_tokens`.",
+        ),
+    ),
+    "Evaluation (`eval/` for the setting `sampled`, `eval_<setting>/` for any other)": (
+        Metric(
+            "eval/<part>",
+            "`format`, `answer`, `both` or a plugin's part: its mean, each problem weighing the same",
+            SHARE,
+            "The result. Judge a change by its interval (report, `trlmath runs diff`), not by the number.",
+        ),
+        Metric(
+            "eval/reward",
+            "mean reward over scorable completions, each problem weighing the same",
+            "reward",
+            "As `train/reward`, on held-out problems.",
+        ),
+        Metric(
+            "eval/category/<category>",
+            "completions of the category / completions; they add up to 1",
+            SHARE,
+            "What goes wrong; `trlmath evaluate` prints what helps against each.",
+        ),
+        Metric("eval/mean_length", "mean number of completion tokens", TOKENS, "As in training."),
+        Metric(
+            "eval/truncated",
+            "completions cut off at the limit / completions",
+            SHARE,
+            "Above 0 the rates are a lower bound.",
+        ),
+        Metric(
+            "eval/entropy",
+            "mean of -log p over the sampled tokens; not for greedy",
+            NATS,
+            "As `train/sampled_entropy`, on held-out problems.",
+        ),
+        Metric(
+            "eval/pass@<k>/<part>",
+            "problems that have the part in at least one of k samples, unbiased estimate / problems",
+            SHARE,
+            "Rising `eval/both` with falling pass@k: the policy sharpens and explores less.",
+        ),
+    ),
+}
+
+# parts of the shipped rewards; any other `train/<part>` is told only where a run's rewards report it
+PARTS = frozenset({"format", "answer", "both"})
+_ANY_PART = "train/<part>"
+
+
+def all_metrics() -> Iterator[Metric]:
+    """Every metric of the table, in its order."""
+    for metrics in TABLE.values():
+        yield from metrics
+
+
+def find(name: str, parts: Collection[str] = ()) -> Metric | None:
+    """Return the metric that a logged name is, or None when the table does not hold it.
+
+    Args:
+        parts: further parts that the run's rewards report, beside the shipped ones.
+    """
+    head, _, rest = name.partition("/")
+    if re.fullmatch(r"eval_[A-Za-z0-9_-]+", head):
+        name = f"eval/{rest}"
+    for metric in all_metrics():
+        if metric.name == _ANY_PART:
+            if name.removeprefix("train/") in parts:
+                return metric
+        elif metric.matches(name):
+            return metric
+    return None
+
+
+def markdown() -> str:
+    """docs/metrics.md."""
+    lines = [
+        "# Metrics",
+        "",
+        "Each line of a run's `metrics.jsonl` is one JSON object with `step` and the metrics below, null",
+        "where a number was NaN. A step's line is written when the step has ended; an evaluation writes a",
+        "line of its own. Trackers and the report show the same names. Over several processes every number",
+        "is of all of them together, unless it says otherwise.",
+        "",
+        "This page is generated from `trlmath/runs/metrics_table.py` by `make docs`.",
+    ]
+    for group, metrics in TABLE.items():
+        lines += ["", f"## {group}", "", "| metric | formula | unit | when it moves |", "|---|---|---|---|"]
+        for metric in metrics:
+            cells = (f"`{metric.name}`", metric.formula, metric.unit, metric.moves)
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+@cache
+def _pattern(name: str) -> re.Pattern[str]:
+    pieces = re.split(r"(<\w+>)", name)
+    # a category is a plugin's text and may hold anything; other placeholders are one word of the name
+    return re.compile(
+        "".join(
+            ".*" if p == "<category>" else r"[^/]+" if p.startswith("<") else re.escape(p) for p in pieces
+        ),
+        re.DOTALL,
+    )
