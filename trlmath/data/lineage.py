@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from trlmath.types import Grade, Problem
@@ -65,14 +65,11 @@ def plain(value: Any) -> Any:
 
 def to_json(value: Any) -> Any:
     """JSON-able data of nested lists and dicts that may hold Problems, Grades and Lineages."""
-    if isinstance(value, Problem):
-        fields = {name: getattr(value, name) for name in ("question", "answer", "solution", "trace")}
-        return {_TYPE: "Problem", **fields, "metadata": to_json(value.metadata)}
-    if isinstance(value, Grade):
-        fields = {name: getattr(value, name) for name in ("reward", "category", "reason", "span")}
-        return {_TYPE: "Grade", **plain(fields), "parts": plain(value.parts)}
-    if isinstance(value, Lineage):
-        return {_TYPE: "Lineage", **plain(asdict(value))}
+    if isinstance(value, (Problem, Grade, Lineage)):
+        return {
+            _TYPE: type(value).__name__,
+            **{f.name: to_json(getattr(value, f.name)) for f in fields(value)},
+        }
     if isinstance(value, Mapping):
         return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -86,13 +83,13 @@ def from_json(value: Any) -> Any:
         return [from_json(item) for item in value]
     if not isinstance(value, dict):
         return value
-    fields = {key: from_json(item) for key, item in value.items() if key != _TYPE}
+    known = {key: from_json(item) for key, item in value.items() if key != _TYPE}
     kind = value.get(_TYPE)
     if kind == "Problem":
-        return Problem(**fields)
+        return Problem(**known)
     if kind == "Grade":
-        span = fields.pop("span")
-        return Grade(**fields, span=None if span is None else tuple(span))
+        span = known.pop("span")
+        return Grade(**known, span=None if span is None else tuple(span))
     if kind == "Lineage":
-        return Lineage(**{**fields, "token_ids": tuple(fields["token_ids"])})
-    return fields
+        return Lineage(**{**known, "token_ids": tuple(known["token_ids"])})
+    return known
