@@ -8,7 +8,7 @@ import pytest
 
 from trlmath.errors import DataError, PluginError, RecipeError, TrlmathError
 from trlmath.recipe import load_recipe
-from trlmath.training import grpo_run
+from trlmath.training import run_base
 from trlmath.training.grpo_run import GrpoRun
 from trlmath.training.prepare import prepare
 
@@ -28,7 +28,7 @@ def start(tmp_path, monkeypatch):
         raise AssertionError("a weight was loaded")
 
     def run(*overrides, error=TrlmathError):
-        monkeypatch.setattr(grpo_run, "load_policy", refuse)
+        monkeypatch.setattr(run_base, "load_policy", refuse)
         with pytest.raises(error) as caught:
             GrpoRun(load_recipe("nano/grpo", [*SMALL, f"run.dir={tmp_path / 'run'}", *overrides]))
         assert not (tmp_path / "run").exists()
@@ -59,7 +59,7 @@ def write(path, rows):
         ("data.prompt=r1zero", ["r1zero", "r1_zero"]),
         ("model.path=nanoo", ["model.path", "nanoo", "nano"]),
         ("data.train=nonsense.jsonl", ["nonsense.jsonl"]),
-        ("sampling={mode: server, url: 'http://x'}", ["sampling.mode", "not yet available for training"]),
+        ("sampling={mode: server, url: 'http://127.0.0.1:9'}", ["no vLLM server answers", "trlmath serve"]),
         ("model.lora={rank: 8}", ["model.lora.rank", "r, "]),
         ("model.lora={r: 0}", ["model.lora.r", "got 0", "at least 1"]),
         ("run.seed=4294967296", ["run.seed", "4294967296", "less than"]),
@@ -77,7 +77,7 @@ def test_a_run_that_cannot_be_built_is_recorded_as_failed(tmp_path, monkeypatch)
     def broken(*args):
         raise RecipeError("no such weights")
 
-    monkeypatch.setattr(grpo_run, "load_policy", broken)
+    monkeypatch.setattr(run_base, "load_policy", broken)
     with pytest.raises(RecipeError):
         GrpoRun(load_recipe("nano/grpo", [*SMALL, f"run.dir={tmp_path / 'run'}"]))
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())

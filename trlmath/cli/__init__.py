@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "plugins": ("trlmath.cli.plugins:plugins", "List and show components and the plugins that offer them."),
     "regrade": ("trlmath.cli.regrade:regrade", "Grade saved completions with another reward."),
+    "serve": ("trlmath.cli.serve:serve", "Start a vLLM server that runs can sample from and update."),
     "recipes": ("trlmath.cli.recipes:recipes", "List the shipped recipes, or copy one."),
 }
 

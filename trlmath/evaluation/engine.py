@@ -7,24 +7,27 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from accelerate.utils import broadcast_object_list
+
 from trlmath.evaluation.prepare import PreparedEvaluation
-from trlmath.sampling.choose import check_engine_options, engine_of
+from trlmath.sampling.choose import SERVER, check_engine_options, engine_of
 from trlmath.sampling.models import count_parameters, eos_token_ids, load_whole, save_whole
 from trlmath.sampling.sampler import Sampler
-
-SERVER = "server"
 
 
 def choose(prepared: PreparedEvaluation) -> tuple[str, str]:
     """Return (engine, why): ``transformers``, ``vllm`` or ``server``. Raises EngineError."""
-    recipe = prepared.recipe
-    if recipe.sampling.mode == "server":
-        return SERVER, f"the vLLM server at {recipe.sampling.url}"
-    return engine_of(recipe, count_parameters(prepared.files.config))
+    return engine_of(prepared.recipe, count_parameters(prepared.files.config))
 
 
 def build(
-    prepared: PreparedEvaluation, engine: str, device: Any, processes: int, number: int, held: ExitStack
+    prepared: PreparedEvaluation,
+    engine: str,
+    device: Any,
+    processes: int,
+    number: int,
+    held: ExitStack,
+    log: Path | None = None,
 ) -> Sampler:
     """Load the weights into an engine on this process, which `held` closes.
 
@@ -32,20 +35,31 @@ def build(
         engine: as `choose` returned it.
         device: torch device for the transformers engine.
         processes, number: of the run, and which one this is.
+        log: for the output of a server that is started here.
 
     Raises:
         RecipeError, EngineError: the weights cannot be loaded, the engine cannot start.
     """
     recipe, files = prepared.recipe, prepared.files
     sampler: Sampler
-    check_engine_options("server" if engine == SERVER else engine, recipe.sampling.engine_options)
     if engine == SERVER:
-        from trlmath.sampling.server_engine import ServerSampler
+        from trlmath.sampling.serving import open_server
 
-        server = ServerSampler(str(recipe.sampling.url), prepared.context, **recipe.sampling.engine_options)
+        own = recipe.sampling.url is None
+        server = open_server(
+            recipe,
+            _whole_directory(prepared, held) if own and number == 0 else files.path,
+            prepared.context,
+            recipe.model.dtype,
+            log=log,
+            main=number == 0,
+            share=_from_first,
+        )
+        held.callback(server.close)
         server.check_tokenizer(prepared.data.prompts[0], prepared.data.prompt_ids[0])
-        sampler = server
-    elif engine == "transformers":
+        return server
+    check_engine_options(engine, recipe.sampling.engine_options)
+    if engine == "transformers":
         from trlmath.sampling.transformers_engine import TransformersSampler
 
         model = load_whole(recipe, files).to(device)
@@ -74,3 +88,9 @@ def _whole_directory(prepared: PreparedEvaluation, held: ExitStack) -> str:
         return str(Path(files.path).resolve()) if Path(files.path).exists() else files.path
     folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="trlmath-merged-")))
     return str(save_whole(load_whole(prepared.recipe, files), files.tokenizer, folder))
+
+
+def _from_first(value: Any) -> Any:
+    told = [value]
+    broadcast_object_list(told)
+    return told[0]

@@ -142,6 +142,7 @@ class EvaluationRun:
                 state.num_processes,
                 state.process_index,
                 self._held,
+                self.directory / "server.log",
             )
         return self._sampler
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trlmath.errors import DataError, RecipeError
-from trlmath.recipe.owned import OWNED
+from trlmath.recipe.owned import OWNED_BY
 from trlmath.recipe.schema import Recipe
 
 
@@ -28,10 +28,29 @@ def _not_yet(recipe: Recipe) -> list[str]:
 def _sampling(recipe: Recipe) -> list[str]:
     sampling = recipe.sampling
     errors = []
-    if sampling.mode == "server" and sampling.url is None:
-        errors.append("sampling.url: is null while sampling.mode is server; give e.g. http://localhost:8000.")
-    if sampling.mode == "colocate" and sampling.url is not None:
-        errors.append("sampling.url: has no meaning while sampling.mode is colocate; set the mode to server.")
+    if sampling.mode == "colocate":
+        errors += [
+            f"sampling.{key}: has no meaning while sampling.mode is colocate; set the mode to server."
+            for key, given in (
+                ("url", sampling.url is not None),
+                ("devices", sampling.devices is not None),
+                ("transport", sampling.transport != "files"),
+                ("weights_dir", sampling.weights_dir is not None),
+            )
+            if given
+        ]
+    else:
+        if sampling.engine == "transformers":
+            errors.append("sampling.engine: 'transformers' is no server; use vllm or auto with mode: server.")
+        if sampling.sleep:
+            errors.append("sampling.sleep: a server does not share the trainer's GPU; remove it.")
+        if sampling.url is not None and sampling.devices is not None:
+            errors.append("sampling.devices: are of a server this run starts; with a url, start it on them.")
+        for url in [sampling.url] if isinstance(sampling.url, str) else sampling.url or ():
+            if not url.startswith(("http://", "https://")):
+                errors.append(f"sampling.url: got {url!r}; allowed: http://host:port or https://host:port.")
+        if sampling.url == []:
+            errors.append("sampling.url: is an empty list; give a URL, or null to start a server.")
     if sampling.min_tokens > sampling.max_tokens:
         errors.append(
             f"sampling.min_tokens: got {sampling.min_tokens}; allowed: at most sampling.max_tokens, which is "
@@ -76,10 +95,12 @@ def _lists(recipe: Recipe) -> list[str]:
 
 
 def _trainer(recipe: Recipe) -> list[str]:
+    # which script runs the recipe is not known here, but `batch` is read by SFT alone
+    owned = OWNED_BY["grpo" if recipe.batch is None else "sft"]
     errors = [
-        f"trainer.{name}: is decided by {OWNED[name]}; write it there and remove it here."
+        f"trainer.{name}: is decided by {owned[name]}; write it there and remove it here."
         for name in recipe.trainer
-        if name in OWNED
+        if name in owned
     ]
     if not recipe.rollout.clip:
         errors += [
@@ -88,12 +109,6 @@ def _trainer(recipe: Recipe) -> list[str]:
             if name in recipe.trainer
         ]
     return errors
-
-
-def check_colocated(recipe: Recipe) -> None:
-    """Raise RecipeError for a server: it can be evaluated, but not yet be trained with."""
-    if recipe.sampling.mode == "server":
-        raise RecipeError("sampling.mode: 'server' is not yet available for training; use 'colocate'.")
 
 
 def check_processes(recipe: Recipe, processes: int) -> None:

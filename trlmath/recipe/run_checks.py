@@ -15,8 +15,8 @@ from trlmath.components import Kind
 from trlmath.errors import RecipeError, TrlmathError, nearest
 from trlmath.options import type_name
 from trlmath.plugins import registry
-from trlmath.recipe.checks import check_colocated
-from trlmath.recipe.owned import OWNED
+from trlmath.recipe.machine_checks import check_machine
+from trlmath.recipe.owned import IDLE, OWNED_BY
 from trlmath.recipe.schema import Recipe, Ref
 from trlmath.targets import is_path
 
@@ -27,6 +27,8 @@ _CHOICES = {
     "log_level": ("detail", "debug", "info", "warning", "error", "critical", "passive"),
     "log_level_replica": ("detail", "debug", "info", "warning", "error", "critical", "passive"),
 }
+_SFT_CHOICES = {"loss_type": ("nll", "dft")}
+_CHOICES_OF = {"sft": _SFT_CHOICES, "expert_iteration": _SFT_CHOICES}
 
 # What torch and transformers refuse only in the middle of a run, or not at all: (test, allowed).
 _AT_LEAST_0 = (lambda v: v >= 0, "at least 0")
@@ -76,21 +78,28 @@ def check_components(recipe: Recipe) -> None:
         raise type(errors[0])("\n".join(str(error) for error in errors))
 
 
-def check_trainer(recipe: Recipe) -> None:
-    """Check `recipe.trainer` against TRL's GRPOConfig and convert its values to those types, in place.
+def check_trainer(recipe: Recipe, algorithm: str = "grpo") -> None:
+    """Check `recipe.trainer` against the TRL config of `algorithm` and convert its values, in place.
 
     Imports TRL, loads no weights. Raises RecipeError naming every unknown argument and wrong value.
     """
-    check_colocated(recipe)
-    from trl import GRPOConfig
+    import trl
 
-    hints = typing.get_type_hints(GRPOConfig)
-    allowed = [field.name for field in fields(GRPOConfig) if field.init and field.name not in OWNED]
+    config = trl.GRPOConfig if algorithm == "grpo" else trl.SFTConfig  # expert iteration trains by SFT
+    owned, choices_of = OWNED_BY[algorithm], {**_CHOICES, **_CHOICES_OF.get(algorithm, {})}
+    hints = typing.get_type_hints(config)
+    allowed = [field.name for field in fields(config) if field.init and field.name not in owned]
     converted, errors = {}, []
     for name, value in recipe.trainer.items():
         key = f"trainer.{name}"
+        if name in owned:
+            errors.append(f"{key}: is decided by {owned[name]}; write it there and remove it here.")
+            continue
+        if name in IDLE:
+            errors.append(f"{key}: has no effect: {IDLE[name]}. Remove it.")
+            continue
         if name not in allowed:
-            errors.append(f"{key}: is no argument of TRL's GRPOConfig.{nearest(name, allowed)}")
+            errors.append(f"{key}: is no argument of TRL's {config.__name__}.{nearest(name, allowed)}")
             continue
         try:
             converted[name] = _converter(hints[name])(value)
@@ -98,13 +107,14 @@ def check_trainer(recipe: Recipe) -> None:
             message = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
             errors.append(f"{key}: got {value!r}; allowed: {type_name(hints[name])} ({message}).")
             continue
-        choices = _CHOICES.get(name) or _enum_values(hints[name])
+        choices = choices_of.get(name) or _enum_values(hints[name])
         if choices and isinstance(value, str) and value not in choices:
             errors.append(f"{key}: got {value!r}; allowed: {', '.join(choices)}.{nearest(value, choices)}")
         errors += _out_of_range(name, converted[name])
     errors += _reporters(recipe.run.report_to)
     if errors:
         raise RecipeError("\n".join(errors))
+    check_machine(converted)
     recipe.trainer = converted
 
 

@@ -77,7 +77,8 @@ class DataSection(Section):
     """Problems. A dataset is a registered name, a file (.jsonl .json .parquet .csv) or a Hub id owner/name.
 
     `columns` maps a Problem's fields to the dataset's columns: ``{question: problem, answer: gold}``.
-    `train_size`: use only the first so many rows that pass the filters; null: all. `unreadable_golds`: the
+    `train_size`: use only so many of the rows that pass the filters, the smaller sets being part of the
+    larger and the same for every seed and order of the file; ``all`` or null: all. `unreadable_golds`: the
     share of training golds that the grader may fail to read before a run is refused; 1 allows all.
     """
 
@@ -88,6 +89,13 @@ class DataSection(Section):
     columns: dict[str, str] = {}
     unreadable_golds: Float = Field(default=0.02, ge=0, le=1)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _all_rows(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("train_size") == "all":
+            return {**value, "train_size": None}
+        return value
+
 
 class SamplingSection(Section):
     """How completions are drawn, with one meaning for every engine.
@@ -96,11 +104,21 @@ class SamplingSection(Section):
     `top_k`, `min_p`: null means off. `sleep`: free vLLM's memory during the update (GPUs only).
     `freshness`: what happens when the engine is found to generate from old weights: stop, warn (only
     record it) or off (do not look). `engine_options`: extra arguments of the engine itself.
+
+    With ``mode: server``: `url`, one or several running servers (`trlmath serve`); null starts one and stops
+    it at the end, on `devices` (GPU numbers; null: what the environment says). `transport`: how weights get
+    there, `files` through `weights_dir` (seen by both sides; null: memory of this machine) or `nccl` (GPUs).
+    `start_timeout`, `request_timeout`: seconds.
     """
 
     engine: Literal["auto", "vllm", "transformers"] = "auto"
     mode: Literal["colocate", "server"] = "colocate"
-    url: str | None = None
+    url: str | list[str] | None = None
+    devices: list[Annotated[Int, Field(ge=0)]] | None = Field(default=None, min_length=1)
+    transport: Literal["files", "nccl"] = "files"
+    weights_dir: str | None = None
+    start_timeout: Float = Field(default=600.0, gt=0)
+    request_timeout: Float = Field(default=600.0, gt=0)
     temperature: Float = Field(default=1.0, gt=0)
     top_p: Float = Field(default=1.0, gt=0, le=1)
     top_k: Annotated[Int, Field(ge=1)] | None = None

@@ -10,19 +10,23 @@ import torch
 from trlmath.errors import EngineError, RecipeError, nearest
 from trlmath.recipe import Recipe
 
+SERVER = "server"
+
 # On a CPU, below this size the engine's bookkeeping per token costs more than its kernels save:
 # docs/engines.md has the measurement (tests/bench/bench_engines.py repeats it).
 SMALL_ON_CPU = 50_000_000
 
+RUNNING = "at a running server"
+
 # What sampling.engine_options may hold; vLLM itself knows its own.
 _OPTIONS = {
     "transformers": ("max_rows",),
-    "server": ("model", "concurrency", "timeout", "api_key"),
+    RUNNING: ("model", "concurrency"),
 }
 
 
 def check_engine_options(engine: str, options: Iterable[str]) -> None:
-    """Raise RecipeError for an engine option that `engine` (or ``server``) has not."""
+    """Raise RecipeError for an engine option that `engine` (or `RUNNING`) has not."""
     if engine not in _OPTIONS:
         return
     allowed = _OPTIONS[engine]
@@ -66,6 +70,12 @@ def choose_engine(engine: str, parameters: int, on_gpu: bool, vllm_installed: bo
 
 
 def engine_of(recipe: Recipe, parameters: int) -> tuple[str, str]:
-    """Return (engine, why) for `recipe` on this machine. Raises EngineError."""
+    """Return (engine, why) for `recipe` on this machine: ``vllm``, ``transformers`` or ``server``.
+
+    Raises EngineError.
+    """
+    if recipe.sampling.mode == "server":
+        where = recipe.sampling.url
+        return SERVER, f"the vLLM server at {where}" if where else "a vLLM server that this run starts"
     installed = importlib.util.find_spec("vllm") is not None
     return choose_engine(recipe.sampling.engine, parameters, torch.cuda.is_available(), installed)

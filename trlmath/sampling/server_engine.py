@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,7 @@ class ServerSampler:
         weights: ServerWeights | None = None,
     ) -> None:
         self.concurrency, self.weights_version, self._weights = concurrency, 0, weights
+        self._close: Callable[[], None] = lambda: None
         urls = [url] if isinstance(url, str) else list(url)
         self.connections = [Connection(u, timeout, api_key) for u in urls]
         self.models = [_served_model(c, model, context) for c in self.connections]
@@ -55,6 +56,10 @@ class ServerSampler:
     def url(self) -> str:
         """Of the first server."""
         return self.connections[0].url
+
+    def take_weights_from(self, weights: ServerWeights) -> None:
+        """From now on `load_weights` brings weights to the servers."""
+        self._weights = weights
 
     def check_tokenizer(self, text: str, ids: Sequence[int]) -> None:
         """Raise EngineError when a server's model reads `text` as other tokens than `ids`."""
@@ -165,9 +170,12 @@ class ServerSampler:
         self.weights_version = self._weights.send(named_tensors)
 
     def close(self) -> None:
-        """The servers go on."""
-        if self._weights is not None:
-            self._weights.close()
+        """Stop the servers that were started for this sampler; others go on."""
+        self._close()
+
+    def on_close(self, close: Callable[[], None]) -> None:
+        """Have `close` called by `close`."""
+        self._close = close
 
 
 def _served_model(connection: Connection, model: str | None, context: int) -> str:

@@ -7,24 +7,27 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from accelerate.utils import broadcast_object_list
 from transformers import Trainer
 from trl.models.utils import unwrap_model_for_generation
 
 from trlmath.recipe import Recipe
+from trlmath.sampling.choose import SERVER
 from trlmath.sampling.models import eos_token_ids
 from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.transformers_engine import TransformersSampler
 
 
 def sampler_factory(
-    recipe: Recipe, engine: str, context: int, completions: int | None = None
+    recipe: Recipe, engine: str, context: int, completions: int | None = None, log: Path | None = None
 ) -> Callable[[Any], tuple[Sampler, Sampler]]:
     """Return what builds (engine, reference) for a trainer (of transformers, and so any of TRL's).
 
     Args:
-        engine: ``vllm`` or ``transformers``.
+        engine: ``vllm``, ``transformers`` or ``server``.
         context: tokens that a prompt and its completion may take together.
         completions: drawn at once over all processes; None: those of a GRPO step.
+        log: for the output of a server that is started here.
     """
 
     def build(trainer: Trainer) -> tuple[Sampler, Sampler]:
@@ -38,6 +41,8 @@ def sampler_factory(
         )
         if engine == "transformers":
             return reference, reference
+        if engine == SERVER:
+            return _server(recipe, trainer, context, log), reference
         from trlmath.sampling.vllm_engine import VllmSampler
 
         together = completions or recipe.rollout.prompts_per_step * recipe.rollout.group_size
@@ -56,6 +61,31 @@ def sampler_factory(
         )
 
     return build
+
+
+def _server(recipe: Recipe, trainer: Trainer, context: int, log: Path | None) -> Sampler:
+    from trlmath.sampling.serving import open_server
+
+    sampler = open_server(
+        recipe,
+        _weights_of(trainer),
+        context,
+        engine_dtype(trainer),
+        log=log,
+        train=True,
+        main=trainer.accelerator.is_main_process,
+        share=_from_first,
+        device=trainer.accelerator.device,
+    )
+    probe = "What is 12 + 30? <think>"
+    sampler.check_tokenizer(probe, trainer.processing_class(text=probe)["input_ids"])
+    return sampler
+
+
+def _from_first(value: Any) -> Any:
+    told = [value]
+    broadcast_object_list(told)
+    return told[0]
 
 
 def engine_dtype(trainer: Trainer) -> str:
