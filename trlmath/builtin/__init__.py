@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trlmath.builtin import advantages, filters, rewards, selection, trl_rewards
+from trlmath.builtin import advantages, filters, rewards, selection, trace_filters, trl_rewards
 from trlmath.components import Register
 from trlmath.data.nano import NanoDataset
 from trlmath.data.prompts import builtin_prompts
@@ -33,6 +33,10 @@ def register_filters(register: Register) -> None:
     register("gradable_gold", filters.GradableGold)
     register("duplicate", filters.Duplicate)
     register("zero_spread", filters.ZeroSpread)
+    register("correct_answer", trace_filters.CorrectAnswer)
+    register("trace_length", trace_filters.TraceLength)
+    register("duplicate_trace", trace_filters.DuplicateTrace)
+    register("per_problem", trace_filters.PerProblem)
     register("near_duplicate", selection.NearDuplicate)
     register("rising_threshold", selection.RisingThreshold)
     register("elite", selection.Elite)

@@ -202,13 +202,14 @@ def filter_problems(
     return result
 
 
-def check_moments(filters: Iterable[NamedFilter], allowed: Sequence[Moment], algorithm: str) -> None:
-    """Raise RecipeError for a filter that `algorithm` would never ask."""
+def check_moments(filters: Iterable[NamedFilter], allowed: Sequence[Moment]) -> None:
+    """Raise RecipeError for a filter that an algorithm with the moments `allowed` would never ask."""
     for named in filters:
         if named.moment not in allowed:
             raise RecipeError(
-                f"filters: {named.name!r} decides about a {named.moment}, which {algorithm} has not: it "
-                f"would do nothing. {algorithm} asks filters about: {', '.join(allowed)}. Remove it."
+                f"filters: {named.name!r} decides about each {named.moment}, and this recipe's algorithm has "
+                f"none: the filter would do nothing. Remove it; asked are filters about each "
+                f"{' and each '.join(allowed)}."
             )
 
 

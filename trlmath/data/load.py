@@ -41,7 +41,7 @@ def load_problems(
     columns = dict(columns or {})
     if name in registry().names("dataset") or is_path(name):
         problems = _from_component(name, options, split)
-        return problems if not columns else _mapped((_row(p) for p in problems), columns, name)
+        return problems if not columns else _mapped((_row(p) for p in problems), columns, name, split)
     if _is_file(name):
         if options:
             raise DataError(f"a dataset file takes no options, but {name!r} is given {', '.join(options)}.")
@@ -54,7 +54,7 @@ def load_problems(
             f"no dataset is called {name!r}.{nearest(name, known)} Registered: {', '.join(known)}; "
             f"or give a file ({', '.join(READERS)}), module:attr, file.py:attr, or a Hub id owner/name."
         )
-    return _mapped(rows, columns, name)
+    return _mapped(rows, columns, name, split)
 
 
 def _is_file(name: str) -> bool:
@@ -111,12 +111,16 @@ def _row(problem: Problem) -> dict[str, Any]:
     return {**problem.metadata, **{field: value for field, value in given.items() if value is not None}}
 
 
-def _mapped(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], name: str) -> list[Problem]:
+def _mapped(
+    rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], name: str, split: Split
+) -> list[Problem]:
     """Turn rows into problems; `columns` maps fields to columns, the rest maps to itself."""
     rows = list(rows)
     if not rows:
         raise DataError(f"the dataset {name!r} is empty: it has no row.")
     available = list(dict.fromkeys(column for row in rows for column in row))
+    if split == "eval":  # the mapping is the training data's too, and held-out problems need no traces
+        columns = {f: c for f, c in columns.items() if c in available or f in ("question", "answer")}
     source = sources(available, columns, name)
     return [to_problem(row, source, name, index) for index, row in enumerate(rows)]
 

@@ -67,7 +67,7 @@ def read_traces(
             f"{recipe.model.path!r}, {context} tokens."
         )
     filters = build_filters(recipe.filters, tokenizer=tokenizer, prompt=prompt)
-    check_moments(filters, ("example", "trace"), "SFT")
+    check_moments(filters, ("example", "trace"))
     name = recipe.data.train.name
     rows = load_problems(recipe.data.train, "train", recipe.data.columns)
     rows, repeated = without_repeated_tag(rows, prompt)

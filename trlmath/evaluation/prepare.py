@@ -10,6 +10,7 @@ from typing import Any
 from trlmath.data.load import column_names, load_problems, require_answers
 from trlmath.data.nano import MODEL_DIR
 from trlmath.data.prompts import Prompt, load_prompt
+from trlmath.data.traces import prompt_text
 from trlmath.errors import DataError, RecipeError, nearest
 from trlmath.evaluation.run import EvaluationSet
 from trlmath.evaluation.sample import problem_key
@@ -104,7 +105,7 @@ def prepare_evaluation(recipe: Recipe, fit: bool = False) -> PreparedEvaluation:
     for reward in rewards:
         reward.check_columns(column_names(problems))
     _check_fields(recipe.evaluation.by, problems)
-    prompts = [prompt.render(p.question) for p in problems]
+    prompts = [prompt_text(p, prompt, files.tokenizer) for p in problems]
     ids = [list(tokens) for tokens in files.tokenizer(text=prompts)["input_ids"]]
     max_tokens = _room(files.context, ids) if fit else recipe.sampling.max_tokens
     too_long = _too_long(files.context, ids, max_tokens, recipe)
