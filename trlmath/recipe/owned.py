@@ -1,11 +1,39 @@
-"""Arguments of TRL's GRPOConfig that other keys of the recipe own, and the key to write instead."""
+"""Arguments of TRL's configs that other keys of the recipe own, and the key to write instead."""
 
 from __future__ import annotations
 
 _OPTIONS = "sampling.engine_options"
 _EVALUATION = "evaluation.enabled, evaluation.every and evaluation.settings"
 
+# every algorithm's
+_COMMON: dict[str, str] = {
+    "model_init_kwargs": "model.dtype and model.attention",
+    "output_dir": "run.dir",
+    "logging_dir": "run.dir",
+    "seed": "run.seed",
+    "data_seed": "run.seed",
+    "report_to": "run.report_to",
+    "resume_from_checkpoint": "run.resume",
+    "do_train": "evaluation.enabled (training always happens)",
+    "do_eval": _EVALUATION,
+    "do_predict": _EVALUATION,
+    "eval_strategy": _EVALUATION,
+    "eval_steps": "evaluation.every",
+    "eval_delay": _EVALUATION,
+    "eval_on_start": _EVALUATION,
+    "eval_accumulation_steps": _EVALUATION,
+    "per_device_eval_batch_size": _EVALUATION,
+    "eval_do_concat_batches": _EVALUATION,
+    "eval_use_gather_object": _EVALUATION,
+    "batch_eval_metrics": _EVALUATION,
+    "bf16_full_eval": _EVALUATION,
+    "fp16_full_eval": _EVALUATION,
+    "prediction_loss_only": _EVALUATION,
+    "include_for_metrics": _EVALUATION,
+}
+
 OWNED: dict[str, str] = {
+    **_COMMON,
     "per_device_train_batch_size": "rollout.prompts_per_step, .group_size and .microbatch_tokens",
     "gradient_accumulation_steps": "rollout.updates_per_rollout and rollout.microbatch_tokens",
     "generation_batch_size": "rollout.prompts_per_step and rollout.group_size",
@@ -41,26 +69,55 @@ OWNED: dict[str, str] = {
     "reward_weights": "rewards.<i>.weight",
     "scale_rewards": "advantage (options: {std: true or false} of `group`; `batch`; `none`)",
     "multi_objective_aggregation": "advantage",
-    "model_init_kwargs": "model.dtype and model.attention",
     "chat_template_kwargs": "data.prompt",
-    "output_dir": "run.dir",
-    "logging_dir": "run.dir",
-    "seed": "run.seed",
-    "data_seed": "run.seed",
-    "report_to": "run.report_to",
-    "resume_from_checkpoint": "run.resume",
-    "do_train": "evaluation.enabled (training always happens)",
-    "do_eval": _EVALUATION,
-    "do_predict": _EVALUATION,
-    "eval_strategy": _EVALUATION,
-    "eval_steps": "evaluation.every",
-    "eval_delay": _EVALUATION,
-    "eval_on_start": _EVALUATION,
-    "eval_accumulation_steps": _EVALUATION,
-    "per_device_eval_batch_size": _EVALUATION,
     "num_generations_eval": "evaluation.settings.<i>.n",
-    "prediction_loss_only": _EVALUATION,
-    "include_for_metrics": _EVALUATION,
     "remove_unused_columns": "data.columns (columns are kept for the rewards that name them)",
     "label_names": "data.columns",
+}
+
+_ROWS = "data (columns, prompt) and batch: rows are tokenised and masked before TRL sees them"
+
+OWNED_SFT: dict[str, str] = {
+    **_COMMON,
+    "per_device_train_batch_size": "batch.size and batch.microbatch_tokens",
+    "gradient_accumulation_steps": "batch.size and batch.microbatch_tokens",
+    "auto_find_batch_size": "batch.microbatch_tokens",
+    "average_tokens_across_devices": "batch.size (the loss is the mean over the tokens of all processes)",
+    "train_sampling_strategy": "run.seed and batch.microbatch_tokens (forwards hold rows of like length)",
+    "max_length": "batch.max_length",
+    "truncation_mode": "batch.over_long",
+    "packing": "batch.packing",
+    "packing_strategy": "batch.packing",
+    "padding_free": "batch.packing",
+    "eval_packing": _EVALUATION,
+    "dataset_text_field": _ROWS,
+    "dataset_kwargs": _ROWS,
+    "dataset_num_proc": _ROWS,
+    "completion_only_loss": _ROWS,
+    "assistant_only_loss": _ROWS,
+    "chat_template_path": "data.prompt",
+    "eos_token": "the tokenizer of model.path",
+    "pad_token": "the tokenizer of model.path",
+    "shuffle_dataset": "run.seed (every epoch is shuffled)",
+    "remove_unused_columns": "data.columns",
+    "label_names": "data.columns",
+    "metric_for_best_model": "early_stop.metric",
+    "greater_is_better": "early_stop.mode",
+    "load_best_model_at_end": "early_stop and averaging",
+}
+
+# expert iteration trains by SFT
+OWNED_BY: dict[str, dict[str, str]] = {"grpo": OWNED, "sft": OWNED_SFT, "expert_iteration": OWNED_SFT}
+
+_BEST = "checkpoints are not compared: transformers' own evaluation never runs; `evaluation` measures instead"
+
+# argument -> why it would do nothing in any of our trainers
+IDLE: dict[str, str] = {
+    "load_best_model_at_end": _BEST,
+    "metric_for_best_model": _BEST,
+    "greater_is_better": _BEST,
+    "disable_tqdm": "progress is trlmath's own",
+    "train_sampling_strategy": "the order of rows is the trainer's own",
+    "length_column_name": "the order of rows is the trainer's own",
+    "max_tool_calling_iterations": "rollouts call no tools",
 }
