@@ -14,20 +14,23 @@ from trlmath.types import Grade, Group
 def write_rollouts(
     directory: Path,
     groups: Sequence[Group],
-    advantages: Sequence[Sequence[float]],
+    advantages: Sequence[Sequence[float]] | None,
     step: int,
     weights_version: int,
+    file: str | None = None,
 ) -> Path:
     """Write all graded rollouts of a phase to ``rollouts/step-000012.parquet``.
 
     Args:
         groups: with graded rollouts.
-        advantages: [groups][size].
+        advantages: [groups][size]; None for an algorithm without.
         step: optimizer steps taken before the phase.
         weights_version: of the engine that generated.
+        file: its name without the ending, where steps do not tell phases apart.
     """
     rows = []
-    for number, (group, values) in enumerate(zip(groups, advantages, strict=True)):
+    told: Sequence[Sequence[float | None]] = advantages or [[None] * len(group.rollouts) for group in groups]
+    for number, (group, values) in enumerate(zip(groups, told, strict=True)):
         for sample, (rollout, advantage) in enumerate(zip(group.rollouts, values, strict=True)):
             grade = rollout.grade or Grade(None)
             rows.append(
@@ -49,7 +52,7 @@ def write_rollouts(
                     **{f"part/{_writable(name)}": value for name, value in grade.parts.items()},
                 }
             )
-    path = directory / "rollouts" / f"step-{step:06d}.parquet"
+    path = directory / "rollouts" / f"{file or f'step-{step:06d}'}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".tmp")
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), beside)

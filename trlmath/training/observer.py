@@ -25,6 +25,7 @@ class RunObserver(TrainerCallback):
         advance: of a progress bar, see `Display.bar`.
         evaluate: called with the step, on every process, each `every` steps.
         every: 0 for never.
+        taken: optimizer steps taken before the trainer began to count.
     """
 
     def __init__(
@@ -33,8 +34,10 @@ class RunObserver(TrainerCallback):
         advance: Callable[..., None],
         evaluate: Callable[[int], None] | None = None,
         every: int = 0,
+        taken: int = 0,
     ) -> None:
         self.directory, self.advance, self.evaluate, self.every = directory, advance, evaluate, every
+        self.taken = taken
         self.last: dict[str, float] = {}
         self.shown = 0  # the step that `last` is of
 
@@ -48,7 +51,7 @@ class RunObserver(TrainerCallback):
         numbers |= memory_metrics()
         self.last, self.shown = numbers, state.global_step
         if self.directory:
-            self.directory.append("metrics.jsonl", {"step": state.global_step, **numbers})
+            self.directory.append("metrics.jsonl", {"step": self.taken + state.global_step, **numbers})
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Log the last step, which `logging_steps` may leave out; evaluate when it is time to."""
