@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Literal
 
+from trlmath.data.nano.mistakes import mistaken, slip
 from trlmath.data.nano.task import FAMILIES, Item, make_item, split_of
 from trlmath.errors import DataError, nearest
 from trlmath.types import Problem
@@ -30,14 +31,21 @@ class NanoDataset:
         train_size: number of training problems.
         eval_size: number of held-out problems.
         families: which families to draw from, evenly; None for all (`trlmath.data.nano.task.FAMILIES`).
+        wrong_traces: share of the training problems whose trace slips in its last step and states a wrong
+            answer (the gold answer and the solution stay right), for studies of filtering.
 
     Raises:
-        DataError: an unknown family, a size below 1, or (from `load`) an unknown split or more problems
-            than the families hold.
+        DataError: an unknown family, a size below 1, a share outside [0, 1], or (from `load`) an unknown
+            split or more problems than the families hold.
     """
 
     def __init__(
-        self, seed: int = 0, train_size: int = 4096, eval_size: int = 256, families: list[str] | None = None
+        self,
+        seed: int = 0,
+        train_size: int = 4096,
+        eval_size: int = 256,
+        families: list[str] | None = None,
+        wrong_traces: float = 0.0,
     ) -> None:
         for name, size in (("train_size", train_size), ("eval_size", eval_size)):
             if size < 1:
@@ -49,7 +57,10 @@ class NanoDataset:
                 raise DataError(
                     f"nano dataset: no family {family!r}.{nearest(family, FAMILIES)} Families: {ALL}."
                 )
+        if not 0 <= wrong_traces <= 1:
+            raise DataError(f"nano dataset: wrong_traces is {wrong_traces}; give a share from 0 to 1.")
         self.seed = seed
+        self.wrong_traces = wrong_traces
         self.sizes = {"train": train_size, "eval": eval_size}
         self.families = list(dict.fromkeys(families or FAMILIES))
 
@@ -74,15 +85,21 @@ class NanoDataset:
                 continue
             misses = 0
             items[item.key] = item
-        return [to_problem(item) for item in items.values()]
+        share = self.wrong_traces if split == "train" else 0.0
+        wrong = mistaken(list(items.values()), share, self.seed)
+        return [to_problem(item, self.seed if item.key in wrong else None) for item in items.values()]
 
 
-def to_problem(item: Item) -> Problem:
-    """Turn an item into a Problem whose trace is a completion in the r1_zero format."""
+def to_problem(item: Item, slip_seed: int | None = None) -> Problem:
+    """Turn an item into a Problem whose trace is a completion in the r1_zero format.
+
+    With `slip_seed` the trace is a wrong one; the rest of the problem stays right.
+    """
+    steps, stated = (item.trace, item.answer) if slip_seed is None else slip(item, slip_seed)
     return Problem(
         question=item.question,
         answer=item.answer,
         solution=item.trace,
-        trace=f" {item.trace} </think> <answer> {item.answer} </answer>",
+        trace=f" {steps} </think> <answer> {stated} </answer>",
         metadata={"family": item.family, "level": item.level},
     )
