@@ -18,6 +18,8 @@ _PUBLIC = {
     "Group": "trlmath.types",
     "Keep": "trlmath.types",
     "Drop": "trlmath.types",
+    "Policy": "trlmath.sampling.policy",
+    "SamplingSettings": "trlmath.sampling.settings",
     "Prompt": "trlmath.data.prompts",
     "Recipe": "trlmath.recipe",
     "load_recipe": "trlmath.recipe",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -84,6 +84,28 @@ class Rollout:
     logprobs: tuple[float, ...] | None = None
     finish_reason: FinishReason = "stop"
     grade: Grade | None = None
+
+    def steps(self, prompt_ids: tuple[int, ...] = ()) -> Iterator[Step]:
+        """Read the rollout token by token, as a trajectory: the reward comes with the last action only."""
+        last = len(self.token_ids) - 1
+        reward = (self.grade.reward or 0.0) if self.grade else 0.0
+        for t, token in enumerate(self.token_ids):
+            yield Step((*prompt_ids, *self.token_ids[:t]), token, reward if t == last else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One token of a rollout.
+
+    Attributes:
+        state: token ids the policy saw: the prompt and the completion so far.
+        action: the token it chose.
+        reward: 0 until the last token, which gets the rollout's (0 too when it could not be scored).
+    """
+
+    state: tuple[int, ...]
+    action: int
+    reward: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,3 +125,26 @@ def test_a_folder_without_tokenizer_and_weights_cut_short(tmp_path):
         file.unlink()
     with pytest.raises(RecipeError, match="has no usable tokenizer"):
         read_model_files(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "wanted"),
+    [
+        ("model.safetensors", b"", "damaged or cut off"),
+        ("model.safetensors", b"\0" * 100, "damaged or cut off"),
+        ("pytorch_model.bin", b"junk", "damaged or cut off"),
+        ("readme.txt", b"", "holds the whole model"),
+    ],
+)
+def test_what_to_do_about_weights_fits_the_cause(tmp_path, name, content, wanted):
+    folder = save_tiny_model(tmp_path / "m")
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(content)
+    with pytest.raises(RecipeError, match=wanted) as caught:
+        load_policy(parse_recipe({}), str(folder))
+    assert "flash" not in str(caught.value)
+
+
+def test_an_attention_that_is_not_installed(tiny_dir):
+    with pytest.raises(RecipeError, match="sdpa works everywhere"):
+        load_policy(parse_recipe({"model": {"attention": "flash_attention_2"}}), str(tiny_dir))

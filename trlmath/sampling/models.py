@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 from safetensors import SafetensorError
@@ -17,6 +19,8 @@ from trlmath.recipe import Recipe
 ADAPTER = "adapter_config.json"
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt")
 _ENDS = 1 << 20
+# what reading a file of weights raises that is no such file
+DAMAGED = (SafetensorError, UnpicklingError, struct.error, EOFError)
 
 
 @dataclass(frozen=True)
@@ -94,11 +98,17 @@ def load_policy(recipe: Recipe, path: str) -> Any:
         return AutoModelForCausalLM.from_pretrained(
             path, dtype=recipe.model.dtype, attn_implementation=recipe.model.attention
         )
-    except (OSError, ValueError, ImportError, SafetensorError) as error:
+    except (OSError, ValueError, ImportError, RuntimeError, *DAMAGED) as error:
+        told, attention = str(error).rstrip(". \n"), recipe.model.attention
+        if isinstance(error, DAMAGED):
+            todo = "A file of weights is damaged or cut off: copy or download it again."
+        elif attention != "sdpa" and attention.split("_")[0] in told.lower().replace(" ", ""):
+            todo = "sdpa works everywhere; flash_attention_2 needs a GPU and the extra 'flash'."
+        else:
+            todo = "Check that the folder holds the whole model: config.json and its *.safetensors."
         raise RecipeError(
             f"the weights of {path!r} cannot be loaded with model.dtype={recipe.model.dtype} and "
-            f"model.attention={recipe.model.attention}: {error} sdpa works everywhere; flash_attention_2 "
-            "needs a GPU and the extra 'flash'."
+            f"model.attention={attention}: {told}. {todo}"
         ) from error
 
 

@@ -6,7 +6,7 @@ what makes it quick at small scale.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -165,14 +165,30 @@ class TransformersSampler:
         self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
     ) -> list[list[float]]:
         """See `Sampler.score`."""
-        scores = []
+        return [
+            logps.gather(-1, ids[:, None]).squeeze(-1).tolist()
+            for logps, ids in self._distributions(prompts, completions)
+        ]
+
+    @torch.no_grad()
+    def entropies(
+        self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
+    ) -> list[list[float]]:
+        """Exact entropies (nats, temperature 1) of the distribution that each completion token stands in."""
+        return [
+            (-(logps.exp() * logps).nan_to_num(0.0).sum(-1)).tolist()
+            for logps, _ in self._distributions(prompts, completions)
+        ]
+
+    def _distributions(
+        self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """(log-probabilities [tokens, vocabulary], token ids [tokens]) of each completion."""
         with self._open_model() as model, _eval_mode(model):
             for prompt, completion in zip(prompts, completions, strict=True):
                 ids = torch.tensor([[*prompt, *completion]], device=model.device)
                 logits = model(input_ids=ids, logits_to_keep=len(completion) + 1).logits[0, :-1].float()
-                logps = logits.log_softmax(-1).gather(-1, ids[0, len(prompt) :, None]).squeeze(-1)
-                scores.append(logps.tolist())
-        return scores
+                yield logits.log_softmax(-1), ids[0, len(prompt) :]
 
     def load_weights(self, named_tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Copy weights into the module; the trainer never needs this, since it shares the module."""

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from accelerate.utils import broadcast_object_list
 from transformers import Trainer
 from trl.models.utils import unwrap_model_for_generation
 
 from trlmath.recipe import Recipe
+from trlmath.sampling.build import from_first
 from trlmath.sampling.choose import SERVER
 from trlmath.sampling.models import eos_token_ids
 from trlmath.sampling.sampler import Sampler
@@ -74,18 +74,12 @@ def _server(recipe: Recipe, trainer: Trainer, context: int, log: Path | None) ->
         log=log,
         train=True,
         main=trainer.accelerator.is_main_process,
-        share=_from_first,
+        share=from_first,
         device=trainer.accelerator.device,
     )
     probe = "What is 12 + 30? <think>"
     sampler.check_tokenizer(probe, trainer.processing_class(text=probe)["input_ids"])
     return sampler
-
-
-def _from_first(value: Any) -> Any:
-    told = [value]
-    broadcast_object_list(told)
-    return told[0]
 
 
 def engine_dtype(trainer: Trainer) -> str:
