@@ -142,7 +142,9 @@ def _answer(row: int, messages: list[Mapping[str, Any]], tokenizer: Any, marked:
         trained = [at for at, mark in enumerate(told["assistant_masks"][len(head) :]) if mark]
         if not trained:
             return Encoded(row, head, [], NO_MARKS)
-        return Encoded(row, head, rest[: trained[-1] + 1])
+        stop = trained[-1] + 1
+        # The model must learn to stop, whether or not the template marks the token for it.
+        return Encoded(row, head, rest[: stop + 1] if rest[stop : stop + 1] == [end] else rest[:stop])
     # What a template writes after the end of the turn is never generated.
     ends = [at for at, token in enumerate(rest) if token == end]
     return Encoded(row, head, rest[: ends[-1] + 1] if ends else [*rest, end])
