@@ -1,4 +1,4 @@
-"""``trlmath data check``: look a dataset over before training on it."""
+"""``trlmath data check`` and ``inspect``: look a dataset, or what SFT makes of it, over before training."""
 
 from __future__ import annotations
 
@@ -85,6 +85,48 @@ def check(
             told = {"dataset": dataset, "split": split, "against": against, **found.to_dict()}
             out.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
             click.echo(f"written: {out}")
+
+
+@data.command()
+@click.argument("recipe")
+@click.argument("overrides", nargs=-1, metavar="[KEY.SUBKEY=VALUE]...")
+@click.option("-n", "count", type=click.IntRange(min=1), default=3, show_default=True, help="Rows to print.")
+@click.option(
+    "--longest", type=click.IntRange(min=2), help="Characters of a prompt or trace.  [default: all]"
+)
+def inspect(recipe: str, overrides: tuple[str, ...], count: int, longest: int | None) -> None:
+    """Print rows as SFT trains on them: RECIPE's prompt, the tokens trained on, and padding.
+
+    RECIPE is a YAML file or a shipped name. Nothing is trained and no weight is loaded.
+
+    \b
+    trlmath data inspect nano/sft -n 3 data.train_size=128
+    """
+    quiet_libraries()
+    with readable_errors():
+        from rich.console import Console
+
+        from trlmath.data.examples import default_cache
+        from trlmath.data.nano import MODEL_DIR
+        from trlmath.data.prompts import load_prompt
+        from trlmath.data.sft import read_traces
+        from trlmath.data.shown import show_examples, summary
+        from trlmath.recipe import check_components, check_sections, load_recipe
+        from trlmath.reports.trace_rows import print_rows
+        from trlmath.sampling.models import read_model_directory
+
+        loaded = load_recipe(recipe, list(overrides))
+        check_sections(loaded, "sft")
+        check_components(loaded)
+        prompt = load_prompt(loaded.data.prompt.name, loaded.data.prompt.options)
+        path = str(MODEL_DIR) if loaded.model.path == "nano" else loaded.model.path
+        tokenizer, context = read_model_directory(path)
+        found = read_traces(loaded, prompt, tokenizer, context, default_cache())
+        print_rows(
+            Console(highlight=False), show_examples(found.tokenized.examples[:count], tokenizer, longest)
+        )
+        for line in summary(found):
+            click.echo(line)
 
 
 def _pair(text: str) -> tuple[str, str]:

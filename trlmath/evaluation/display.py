@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
+from trlmath.data.shown import ShownRow
 from trlmath.evaluation.report import EvaluationReport
 
 
@@ -18,6 +19,9 @@ class Display(Protocol):
     def bar(self, what: str, total: int) -> AbstractContextManager[Callable[..., None]]:
         """Show progress of `what`; yields ``advance(count, **numbers)``."""
         ...
+
+    def rows(self, shown: Sequence[ShownRow]) -> None:
+        """Show rows of training data: what is given, trained and padded."""
 
     def evaluation(self, report: EvaluationReport) -> None:
         """Show one evaluation in full."""
@@ -35,6 +39,9 @@ class Silent:
     def bar(self, what: str, total: int) -> AbstractContextManager[Callable[..., None]]:
         """Show nothing."""
         return nullcontext(_ignore)
+
+    def rows(self, shown: Sequence[ShownRow]) -> None:
+        """Show nothing."""
 
     def evaluation(self, report: EvaluationReport) -> None:
         """Show nothing."""

@@ -18,8 +18,10 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from trlmath.data.shown import ShownRow
 from trlmath.evaluation.report import EvaluationReport
 from trlmath.reports.tables import PARTS, evaluation_tables, interval
+from trlmath.reports.trace_rows import print_rows
 
 # columns of a terminal from which a bar may be long
 WIDE = 120
@@ -59,6 +61,10 @@ class ConsoleDisplay:
                 progress.update(task, advance=min(count, total - progress.tasks[0].completed))
 
             yield advance
+
+    def rows(self, shown: Sequence[ShownRow]) -> None:
+        """Print rows of training data: what is given, trained and padded."""
+        print_rows(self.console, shown)
 
     def evaluation(self, report: EvaluationReport) -> None:
         """Print one evaluation: rates, categories with what helps, breakdowns."""
