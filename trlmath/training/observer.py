@@ -15,6 +15,7 @@ from trlmath.training.memory import memory_metrics
 
 # what the progress bar shows of a step's metrics
 SHOWN = {"reward": "train/reward", "format": "train/format", "answer": "train/answer", "both": "train/both"}
+SHOWN_WITHOUT_REWARD = {"loss": "train/loss", "entropy": "train/entropy"}
 
 
 class RunObserver(TrainerCallback):
@@ -78,9 +79,10 @@ class RunObserver(TrainerCallback):
     def _show(self, step: int) -> None:
         # with `logging_steps` above 1 the numbers may be an earlier step's: then that is said
         told: dict[str, float | str] = {} if self.shown in (0, step) else {"step": str(self.shown)}
+        names = SHOWN if "train/reward" in self.last else SHOWN_WITHOUT_REWARD
         told |= {
             short: value
-            for short, name in SHOWN.items()
+            for short, name in names.items()
             if isinstance(value := self.last.get(name), (int, float)) and not math.isnan(value)
         }
         seconds, tokens = self.last.get("time/step"), self.last.get("train/tokens")

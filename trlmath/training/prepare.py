@@ -8,10 +8,19 @@ from typing import Any
 
 from trlmath.components import resolve
 from trlmath.data.audit import check_golds_readable
-from trlmath.data.filtering import LedgerEntry, NamedFilter, build_filters, filter_problems
+from trlmath.data.filtering import (
+    LedgerEntry,
+    Moment,
+    NamedFilter,
+    build_filters,
+    check_moments,
+    filter_problems,
+)
 from trlmath.data.load import column_names, load_problems, require_answers
 from trlmath.data.nano import MODEL_DIR
 from trlmath.data.prompts import Prompt, load_prompt
+from trlmath.data.subset import subset
+from trlmath.data.traces import prompt_text
 from trlmath.recipe import Recipe, check_components, check_context, check_enough_prompts, check_processes
 from trlmath.rewards import RewardCaller, build_rewards
 from trlmath.sampling.models import read_model_directory
@@ -19,15 +28,15 @@ from trlmath.sampling.settings import SamplingSettings
 from trlmath.types import Problem
 
 
-@dataclass
-class Prepared:
-    """A run that can start.
+@dataclass(kw_only=True)
+class PreparedRun:
+    """A run that can start: what every algorithm needs.
 
     Attributes:
         model_path: directory or Hub id.
         context: the model's context in tokens; None when its config does not say.
         longest_prompt: in tokens, over training and evaluation.
-        problems, prompts: what is trained on; one prompt a problem.
+        problems: what is trained on.
         eval_problems, eval_prompts: the held-out ones.
         ledger: every row that the filters dropped.
         rows_read: training rows before the filters.
@@ -41,11 +50,8 @@ class Prepared:
     longest_prompt: int
     prompt: Prompt
     rewards: list[RewardCaller]
-    advantage: Any
-    advantage_label: str
     filters: list[NamedFilter]
     problems: list[Problem]
-    prompts: list[str]
     rows_read: int
     settings: SamplingSettings
     eval_problems: list[Problem] = field(default_factory=list)
@@ -54,8 +60,21 @@ class Prepared:
     ledger: list[LedgerEntry] = field(default_factory=list)
 
 
-def prepare(recipe: Recipe, processes: int = 1) -> Prepared:
+@dataclass(kw_only=True)
+class Prepared(PreparedRun):
+    """A GRPO run that can start: one prompt a problem, and the advantage."""
+
+    prompts: list[str]
+    advantage: Any
+    advantage_label: str
+
+
+def prepare(recipe: Recipe, processes: int = 1, moments: Sequence[Moment] = ("example", "group")) -> Prepared:
     """Resolve every name, read and filter the data, and check that it fits, loading no weight.
+
+    Args:
+        processes: of the run.
+        moments: at which the algorithm asks filters; a filter of another one is refused.
 
     Raises:
         RecipeError, PluginError, DataError: saying what is wrong and what to do.
@@ -69,23 +88,20 @@ def prepare(recipe: Recipe, processes: int = 1) -> Prepared:
     tokenizer, context = read_model_directory(model_path)
 
     filters = build_filters(recipe.filters, tokenizer=tokenizer, prompt=prompt)
+    check_moments(filters, moments)
     rows = load_problems(recipe.data.train, "train", recipe.data.columns)
     filtered = filter_problems(rows, filters, recipe.data.train.name)
-    problems = filtered.kept[: recipe.data.train_size]
+    chosen = subset(filtered.kept, recipe.data.train_size, recipe.data.train.name)
+    problems = [filtered.kept[at] for at in chosen]
     require_answers(problems, recipe.data.train.name)
     check_golds_readable(problems, recipe.data.train.name, recipe.data.unreadable_golds)
     check_enough_prompts(recipe, len(problems))
-    eval_problems: list[Problem] = []
-    if recipe.evaluation.enabled and recipe.data.eval is not None:
-        eval_problems = load_problems(recipe.data.eval, "eval", recipe.data.columns)[
-            : recipe.evaluation.limit
-        ]
-        require_answers(eval_problems, recipe.data.eval.name)
+    eval_problems = held_out(recipe)
     for reward in rewards:
         reward.check_columns(column_names(problems))
 
-    prompts = [prompt.render(p.question) for p in problems]
-    eval_prompts = [prompt.render(p.question) for p in eval_problems]
+    prompts = [prompt_text(p, prompt, tokenizer) for p in problems]
+    eval_prompts = [prompt_text(p, prompt, tokenizer) for p in eval_problems]
     ids = tokenizer(text=prompts)["input_ids"]
     eval_ids = tokenizer(text=eval_prompts)["input_ids"] if eval_prompts else []
     longest = max(map(len, [*ids, *eval_ids]))
@@ -111,6 +127,15 @@ def prepare(recipe: Recipe, processes: int = 1) -> Prepared:
         eval_prompt_ids=eval_ids,
         ledger=filtered.dropped,
     )
+
+
+def held_out(recipe: Recipe) -> list[Problem]:
+    """The problems evaluated on; none when evaluation is off."""
+    if not recipe.evaluation.enabled or recipe.data.eval is None:
+        return []
+    problems = load_problems(recipe.data.eval, "eval", recipe.data.columns)[: recipe.evaluation.limit]
+    require_answers(problems, recipe.data.eval.name)
+    return problems
 
 
 def training_settings(recipe: Recipe, prompt: Prompt) -> SamplingSettings:

@@ -20,7 +20,10 @@ from trl import SFTConfig, SFTTrainer
 from trlmath.data.examples import Example
 from trlmath.recipe.schema import BatchSection
 from trlmath.training import metrics
-from trlmath.training.sft_batches import StepCollator, StepLoader, StepSampler
+from trlmath.training.packing import check_rows_apart
+from trlmath.training.sft_batches import StepCollator, StepLoader, StepSampler, as_row
+
+_PROBE = 64  # tokens of a row that packing is tried on
 
 
 class MathSFTTrainer(SFTTrainer):
@@ -38,6 +41,7 @@ class MathSFTTrainer(SFTTrainer):
 
     Raises:
         ValueError: there are no examples, or `args` accumulates gradients by itself.
+        RecipeError: rows are to be packed, and the model would not keep them apart.
     """
 
     def __init__(
@@ -59,6 +63,9 @@ class MathSFTTrainer(SFTTrainer):
         collate: Any = self.data_collator  # type: ignore[has-type]  # TRL's own
         self._collator = StepCollator(collate, batch.microbatch_tokens, batch.packing)
         self.data_collator = self._collator
+        if batch.packing:
+            few = [as_row(e)["input_ids"][:_PROBE] for e in self.examples[:3]]
+            check_rows_apart(self.model, collate, few if len(few) > 1 else few * 2)
         self.add_callback(_StepClock(self))
 
     # -- which rows -------------------------------------------------------------------------------

@@ -1,0 +1,48 @@
+"""When evaluations stop getting better; pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from trlmath.errors import RecipeError, nearest
+from trlmath.recipe.schema import EarlyStopSection
+
+
+class EarlyStop:
+    """Counts the evaluations since the metric was best.
+
+    Args:
+        section: the recipe's.
+    """
+
+    def __init__(self, section: EarlyStopSection) -> None:
+        self.section = section
+        self.best: float | None = None
+        self.waited = 0
+
+    def record(self, numbers: Mapping[str, float]) -> bool:
+        """Take an evaluation's metrics in and return whether to stop.
+
+        Raises:
+            RecipeError: the evaluation has no such metric.
+        """
+        name = self.section.metric
+        if name not in numbers:
+            raise RecipeError(
+                f"early_stop.metric: got {name!r}; an evaluation of this recipe has: "
+                f"{', '.join(sorted(numbers))}.{nearest(name, numbers)}"
+            )
+        value, sign = numbers[name], 1 if self.section.mode == "max" else -1
+        better = self.best is None or sign * (value - self.best) > self.section.min_delta
+        if better and not math.isnan(value):
+            self.best, self.waited = value, 0
+        else:
+            self.waited += 1
+        return self.waited >= self.section.patience
+
+    @property
+    def why(self) -> str:
+        """In words."""
+        best = "a number" if self.best is None else f"{self.best:.4g}"
+        return f"{self.section.metric} has not improved on {best} in {self.waited} evaluations"

@@ -1,0 +1,324 @@
+"""What every training run shares: its directory and manifest, evaluation, saving, and how it ended."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list, gather_object
+from transformers import PrinterCallback, ProgressCallback
+from transformers.utils.logging import disable_progress_bar
+
+from trlmath.data.filtering import LedgerEntry
+from trlmath.errors import RecipeError
+from trlmath.evaluation.prepare import evaluation_settings
+from trlmath.evaluation.report import EvaluationReport
+from trlmath.evaluation.run import EvaluationSet, evaluate
+from trlmath.evaluation.sample import Sample
+from trlmath.hookspecs import RunView
+from trlmath.plugins import notify
+from trlmath.recipe import Recipe, check_trainer
+from trlmath.recipe.schema import EvaluationSetting
+from trlmath.runs.directory import RunDirectory, new_run_path
+from trlmath.runs.manifest import describe
+from trlmath.sampling.choose import check_engine_options, engine_of
+from trlmath.sampling.models import load_policy
+from trlmath.sampling.sampler import Sampler
+from trlmath.sampling.serving import check_servers
+from trlmath.sampling.settings import SamplingSettings
+from trlmath.training.display import Display, Silent
+from trlmath.training.model import lora_config
+from trlmath.training.observer import RunObserver
+from trlmath.training.prepare import PreparedRun, dropped_by_filter
+
+
+class TrainingRun(ABC):
+    """One run of a recipe; a context manager that closes what it opened and records how it ended.
+
+    Everything that can be wrong with the recipe, its parts and its data is found on construction,
+    before a weight is loaded.
+
+    Attributes:
+        algorithm: which `recipes/<algorithm>.py` it is of.
+        directory: the run directory (Path).
+        recipe: the resolved recipe.
+        trainer: TRL's trainer, or ours on it.
+        numbers: of the last evaluation, as they stand in ``metrics.jsonl``; the same on every process.
+
+    Raises:
+        RecipeError, PluginError, DataError, EngineError: saying what is wrong and what to do.
+    """
+
+    algorithm: ClassVar[str]
+    trainer: Any
+
+    def __init__(self, recipe: Recipe, display: Display | None = None) -> None:
+        self.recipe = recipe
+        self.numbers: dict[str, float] = {}
+        check_trainer(recipe, self.algorithm)
+        state = PartialState(cpu=not torch.cuda.is_available())
+        self.main, self.processes = state.is_main_process, state.num_processes
+        self.display: Display = display if display and self.main else Silent()
+        # an engine that is not installed, a server that is not there: told before anything is written
+        engine_of(recipe, parameters=0)
+        check_servers(recipe)
+        self._prepared = self._prepare()
+        peft = lora_config(recipe)
+        self.directory = self._shared_path()
+        arguments = self._arguments(self.directory / "checkpoints")
+        self._files = self._open() if self.main else None
+        self._view = RunView(self.directory, recipe)
+        self._started = time.perf_counter()
+        self._manifest = describe(
+            recipe=recipe.name,
+            processes=self.processes,
+            model=self._prepared.model_path,
+            prompt={"name": self._prepared.prompt.name, "sha256": self._prepared.prompt.sha256},
+            **self._facts(),
+        )
+        self._record_start()
+        self.display.note(f"run      {self.directory}")
+        for line in self._data_notes():
+            self.display.note(line)
+        try:
+            self._build(arguments, peft)
+        except BaseException as error:
+            self._record_failure(error)
+            raise
+
+    # -- what an algorithm fills in ---------------------------------------------------------------
+
+    @abstractmethod
+    def _prepare(self) -> PreparedRun:
+        """Resolve the recipe's parts and data, loading no weight."""
+
+    @abstractmethod
+    def _arguments(self, checkpoints: Path) -> Any:
+        """TRL's config."""
+
+    @abstractmethod
+    def _make_trainer(self, model: Any, engine: str, arguments: Any, peft: Any) -> Any:
+        """The trainer around `model`, generating with `engine`."""
+
+    @abstractmethod
+    def ready_sampler(self) -> Sampler:
+        """The engine, generating from the current weights."""
+
+    @abstractmethod
+    def _steps(self) -> int:
+        """Optimizer steps of the run."""
+
+    @abstractmethod
+    def train(self) -> None:
+        """Train for the recipe's steps."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Free what is not the trainer's own."""
+
+    def _facts(self) -> dict[str, Any]:
+        """What the manifest says of data and parts."""
+        prepared = self._prepared
+        return {
+            "rows": {
+                "read": prepared.rows_read,
+                "train": len(prepared.problems),
+                "eval": len(prepared.eval_problems),
+                "dropped": dropped_by_filter(prepared.ledger),
+            },
+            "components": {
+                "rewards": [str(r.component.origin) for r in prepared.rewards],
+                "filters": [str(f.component.origin) for f in prepared.filters],
+            },
+        }
+
+    def _data_notes(self) -> Iterable[str]:
+        """Lines about the data for the person watching."""
+        prepared = self._prepared
+        dropped = f" ({len(prepared.ledger)} dropped: {dropped_by_filter(prepared.ledger)})"
+        yield (
+            f"data     {len(prepared.problems)} problems to train on{dropped if prepared.ledger else ''}, "
+            f"{len(prepared.eval_problems)} held out"
+        )
+
+    # -- construction -----------------------------------------------------------------------------
+
+    def _build(self, arguments: Any, peft: Any) -> None:
+        recipe, prepared = self.recipe, self._prepared
+        disable_progress_bar()  # transformers' own, for loading and saving, would break into ours
+        model = load_policy(recipe, prepared.model_path)
+        engine, why = engine_of(recipe, model.num_parameters())
+        check_engine_options(engine, recipe.sampling.engine_options)
+        self.display.note(f"model    {recipe.model.path}, {model.num_parameters() / 1e6:.1f} M parameters")
+        self.display.note(f"engine   {engine}: {why}")
+        self._manifest["engine"] = {"name": engine, "why": why}
+        try:
+            self.trainer = self._make_trainer(model, engine, arguments, peft)
+        except (ValueError, ImportError) as error:  # a package or a module that is not there, values at odds
+            raise RecipeError(
+                f"TRL, transformers or peft cannot build the trainer from `trainer` and `model.lora`: {error}"
+            ) from error
+        # progress and metrics are ours; transformers would print each log as a dict
+        self.trainer.remove_callback(PrinterCallback)
+        self.trainer.remove_callback(ProgressCallback)
+
+    def _shared_path(self) -> Path:
+        """The run directory, the same on every process."""
+        given = self.recipe.run.dir
+        chosen = [Path(given).expanduser() if given else new_run_path(self.recipe.name)]
+        broadcast_object_list(chosen)
+        return chosen[0]
+
+    def _open(self) -> RunDirectory:
+        """Make the run directory; on the main process."""
+        return RunDirectory(self.directory)
+
+    def _saved_rows(self, setting: str) -> Sequence[Sample]:
+        """Rows of an evaluation's setting that an interrupted run has left; they are not drawn again."""
+        return ()
+
+    def _record_start(self) -> None:
+        if not self._files:
+            return
+        self._files.write_text("recipe.yaml", self.recipe.to_yaml())
+        self._files.write_json("manifest.json", self._manifest)
+        self._record_drops(self._prepared.ledger)
+        notify("run_started", run=self._view)
+        notify("rows_filtered", ledger=self._prepared.ledger)
+
+    def _record_drops(self, dropped: Iterable[LedgerEntry], **more: Any) -> None:
+        for entry in dropped if self._files else ():
+            self._files.append("filters.jsonl", {**more, **entry.to_dict()})  # type: ignore[union-attr]
+
+    # -- what a recipe calls ----------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps taken."""
+        return self.trainer.state.global_step
+
+    def evaluate(self, when: str) -> list[EvaluationReport]:
+        """Evaluate the current weights with each of the recipe's settings; `when` is for the files."""
+        if not self.recipe.evaluation.enabled:
+            return []
+        prepared, accelerator = self._prepared, self.trainer.accelerator
+        data = EvaluationSet(
+            prepared.eval_problems,
+            prepared.eval_prompts,
+            prepared.eval_prompt_ids,
+            prepared.rewards,
+            [reward.weight for reward in prepared.rewards],
+        )
+        sampler = self.ready_sampler()
+        reports = []
+        for setting in self.recipe.evaluation.settings:
+            with self.display.bar(f"evaluate {when}, {setting.name}", len(data.problems)) as advance:
+                report = evaluate(
+                    sampler,
+                    data,
+                    f"{when}/{setting.name}",
+                    self._settings(setting),
+                    setting.n,
+                    self._files.samples if self._files else None,
+                    share=(accelerator.process_index, accelerator.num_processes),
+                    gather=gather_object if accelerator.num_processes > 1 else list,
+                    progress=advance,
+                    chunk=self.recipe.evaluation.chunk,
+                    done=self._saved_rows(f"{when}/{setting.name}"),
+                    by=self.recipe.evaluation.by,
+                )
+            reports.append(report)
+            self._record_evaluation(setting, report)
+        return reports
+
+    def finish(self, before: Sequence[EvaluationReport] = (), after: Sequence[EvaluationReport] = ()) -> None:
+        """Save the model, show before and after, and record the end."""
+        final = self.directory / "checkpoints" / "final"
+        self.trainer.save_model(str(final))
+        if self._files:
+            self._prepared.tokenizer.save_pretrained(final)
+        seconds = time.perf_counter() - self._started
+        summary = {
+            "seconds": round(seconds, 1),
+            "steps": self.step,
+            "before": [r.to_dict() for r in before],
+            "after": [r.to_dict() for r in after],
+        }
+        self._manifest |= {"status": "finished", "summary": summary}
+        if self._files:
+            self._files.write_json("manifest.json", self._manifest)
+            notify("checkpoint_saved", path=final, step=self.step)
+            notify("run_finished", run=self._view, summary=summary)
+        self.display.comparison(before, after)
+        self.display.note(f"{self.step} steps in {seconds:.0f} s; everything is in {self.directory}")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._record_failure(error)
+        self._close()
+
+    def _record_failure(self, error: BaseException) -> None:
+        if not self._files:
+            return
+        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        step = self.step if hasattr(self, "trainer") else 0
+        self._manifest |= {"status": status, "error": f"{type(error).__name__}: {error}", "step": step}
+        self._files.write_json("manifest.json", self._manifest)
+
+    # -- what happens in between ------------------------------------------------------------------
+
+    def _fit(self) -> None:
+        """Run the trainer under the progress bar, evaluating every so many steps."""
+        with self.display.bar("train", self._steps()) as advance:
+            every = self.recipe.evaluation.every
+            self.trainer.add_callback(RunObserver(self._files, advance, self._evaluate_at, every))
+            self.trainer.train()
+
+    def _evaluate_at(self, step: int) -> None:
+        training = self.trainer.model.training
+        self.evaluate(f"step-{step}")
+        self.trainer.model.train(training)
+
+    def _settings(self, setting: EvaluationSetting) -> SamplingSettings:
+        own = self._prepared.settings
+        return evaluation_settings(setting, own.min_tokens, own.max_tokens, own.stop, self.recipe.run.seed)
+
+    def _record_evaluation(self, setting: EvaluationSetting, report: EvaluationReport) -> None:
+        numbers = evaluation_numbers(setting, report)
+        self.numbers |= numbers
+        if not self._files:
+            return
+        self._files.append("metrics.jsonl", {"step": self.step, **numbers})
+        self._files.append("evaluation/reports.jsonl", {"step": self.step, **report.to_dict()})
+        notify("evaluated", report=report, step=self.step)
+
+
+def evaluation_numbers(setting: EvaluationSetting, report: EvaluationReport) -> dict[str, float]:
+    """An evaluation's numbers as ``metrics.jsonl`` names them: ``eval/...`` or ``eval_<setting>/...``."""
+    prefix = evaluation_prefix(setting.name)
+    numbers = {f"{prefix}/{part}": rate.value for part, rate in report.rates.items()}
+    numbers |= {f"{prefix}/category/{c}": n / report.completions for c, n in report.categories.items()}
+    numbers |= {f"{prefix}/mean_length": report.mean_tokens, f"{prefix}/truncated": report.truncated}
+    for part, rates in report.pass_at_k.items() if setting.n > 1 else ():
+        numbers[f"{prefix}/pass@{setting.n}/{part}"] = rates[-1].value
+    if report.mean_reward is not None:
+        numbers[f"{prefix}/reward"] = report.mean_reward.value
+    if report.entropy is not None:
+        numbers[f"{prefix}/entropy"] = report.entropy
+    return numbers
+
+
+def evaluation_prefix(setting: str) -> str:
+    """The group of a setting's metrics: `sampled` is the plain one."""
+    return "eval" if setting == "sampled" else f"eval_{setting}"

@@ -1,0 +1,137 @@
+"""An SFT run: prepare, evaluate, train, evaluate, save; each a method, called in this order by a recipe."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from accelerate.utils import DistributedType
+
+from trlmath.errors import RecipeError
+from trlmath.recipe.schema import BatchSection
+from trlmath.sampling.sampler import Sampler
+from trlmath.training.averaging import WeightAverage
+from trlmath.training.early_stop import EarlyStop
+from trlmath.training.engine import sampler_factory
+from trlmath.training.live_engine import LiveEngine
+from trlmath.training.prepare_sft import PreparedSft, prepare_sft
+from trlmath.training.run_base import TrainingRun
+from trlmath.training.sft import MathSFTTrainer
+from trlmath.training.sft_config import sft_config
+
+SHARDED = (DistributedType.FSDP, DistributedType.DEEPSPEED)
+
+
+class SftRun(TrainingRun):
+    """One SFT run of a recipe, see `TrainingRun`.
+
+    Attributes:
+        trainer: the `MathSFTTrainer`.
+        average: of the weights, when the recipe asks for one: evaluated and saved in their place.
+    """
+
+    algorithm = "sft"
+    trainer: MathSFTTrainer
+    _prepared: PreparedSft
+
+    def _prepare(self) -> PreparedSft:
+        recipe = self.recipe
+        if recipe.early_stop and not (recipe.evaluation.enabled and recipe.evaluation.every):
+            raise RecipeError(
+                "early_stop: nothing is evaluated while training, so it could never stop. Set "
+                "evaluation.enabled=true and evaluation.every to a number of steps, or remove early_stop."
+            )
+        self.average = WeightAverage(recipe.averaging) if recipe.averaging else None
+        self._early_stop = EarlyStop(recipe.early_stop) if recipe.early_stop else None
+        self._engine: LiveEngine | None = None
+        return prepare_sft(recipe)
+
+    def _arguments(self, checkpoints: Path) -> Any:
+        return sft_config(self.recipe, checkpoints, self.processes)
+
+    def _facts(self) -> dict[str, Any]:
+        tokenized = self._prepared.data.tokenized
+        tokens = {"supervised": tokenized.supervised, "all": sum(map(len, tokenized.examples))}
+        return {**super()._facts(), "examples": len(tokenized.examples), "tokens": tokens}
+
+    def _data_notes(self) -> Iterator[str]:
+        yield from super()._data_notes()
+        tokenized = self._prepared.data.tokenized
+        lengths = [len(example) for example in tokenized.examples]
+        share = tokenized.supervised / sum(lengths)
+        yield (
+            f"tokens   {tokenized.supervised:,} supervised of {sum(lengths):,} an epoch ({share:.0%}); "
+            f"{len(lengths)} examples of {min(lengths)} to {max(lengths)} tokens"
+        )
+        yield from (f"note     {line}" for line in self._prepared.data.notes)
+
+    def _make_trainer(self, model: Any, engine: str, arguments: Any, peft: Any) -> MathSFTTrainer:
+        recipe, prepared = self.recipe, self._prepared
+        trainer = MathSFTTrainer(
+            examples=prepared.data.tokenized.examples,
+            batch=recipe.batch or BatchSection(),
+            model=model,
+            args=arguments,
+            processing_class=prepared.tokenizer,
+            peft_config=peft,
+        )
+        if self.average:
+            kind = trainer.accelerator.distributed_type
+            if kind in SHARDED:
+                raise RecipeError(
+                    f"averaging: cannot average weights that {kind.value} has sharded; remove it."
+                )
+            trainer.add_callback(self.average)
+        if recipe.evaluation.enabled:
+            context = prepared.longest_prompt + recipe.sampling.max_tokens
+            together = recipe.evaluation.chunk * max(s.n for s in recipe.evaluation.settings)
+            make = sampler_factory(
+                recipe,
+                engine,
+                context,
+                completions=together * self.processes,
+                log=self.directory / "server.log",
+            )
+            probe = prepared.eval_prompt_ids[0]
+            self._engine = LiveEngine(trainer, make, probe, recipe.sampling.freshness)
+        return trainer
+
+    def ready_sampler(self) -> Sampler:
+        """The engine of evaluations, generating from the current weights."""
+        if self._engine is None:
+            raise RecipeError("evaluation.enabled is false, so this run has no engine to generate with.")
+        sampler = self._engine.ready()
+        if self._engine.difference is not None:
+            self.numbers["engine/freshness"] = self._engine.difference
+        return sampler
+
+    def train(self) -> None:
+        """Train for the recipe's steps; with `averaging`, the model has the averaged weights afterwards."""
+        if self._early_stop and self.numbers:
+            self._early_stop.record(self.numbers)  # an unknown metric is told before step 1
+        self._fit()
+        if self.average:
+            self.average.keep(self.trainer.model)
+
+    def _evaluate_at(self, step: int) -> None:
+        with self._averaged():
+            super()._evaluate_at(step)
+        if self._early_stop and self._early_stop.record(self.numbers):
+            self.trainer.control.should_training_stop = True
+            self.display.note(f"stopped  early, at step {step}: {self._early_stop.why}")
+
+    def _averaged(self) -> AbstractContextManager[None]:
+        return self.average.applied(self.trainer.model) if self.average else nullcontext()
+
+    def _steps(self) -> int:
+        arguments = self.trainer.args
+        if arguments.max_steps > 0:
+            return arguments.max_steps
+        return math.ceil(arguments.num_train_epochs * len(self.trainer.get_train_dataloader()))
+
+    def _close(self) -> None:
+        if self._engine:
+            self._engine.close()
