@@ -25,7 +25,8 @@ setup:  ## make .venv and install trlmath in it (does nothing if nothing changed
 	@$(PYTHON) .ci/setup.py
 
 demo: setup  ## evaluate, train and evaluate again: a tiny model learns, no GPU needed
-	$(BIN)/accelerate launch $$($(PYTHON) .ci/setup.py --launch-flags --engine '$(ENGINE)') recipes/grpo.py \
+	@echo "demo: evaluates a tiny model, trains it with GRPO and evaluates it again (recipes/nano/grpo.yaml)"
+	@$(BIN)/accelerate launch $$($(PYTHON) .ci/setup.py --launch-flags --engine '$(ENGINE)') recipes/grpo.py \
 	    $(if $(ENGINE),sampling.engine=$(ENGINE)) $(ARGS)
 
 lint: setup  ## ruff and mypy

@@ -227,7 +227,7 @@ class Environment:
         """Run pip: one line on the terminal, its output in the log, and its end if a failure alarms."""
         started = time.time()
         live = sys.stdout.isatty()
-        say(title + " ...")
+        print("setup: " + title + " ... ", end="", flush=True)
         command = [str(self.python), "-m", "pip", "--disable-pip-version-check", *arguments]
         lines: List[str] = []
         with open(str(self.log), "a", encoding="utf-8") as log:
@@ -242,13 +242,14 @@ class Environment:
                 lines.append(line)
                 if live:
                     width = shutil.get_terminal_size().columns - 1
-                    text = "  %4d s  %s" % (time.time() - started, line.strip())
+                    text = "setup: %s ... %d s  %s" % (title, time.time() - started, line.strip())
                     print("\r" + text[:width].ljust(width), end="", flush=True)
             worked = process.wait() == 0
         if live:
-            print("\r" + " " * (shutil.get_terminal_size().columns - 1) + "\r", end="")
+            blank = " " * (shutil.get_terminal_size().columns - 1)
+            print("\r" + blank + "\rsetup: " + title + " ... ", end="")
         failed = "FAILED" if alarm else "not in pip's own index"
-        say("%s: %s after %d s" % (title, "done" if worked else failed, time.time() - started))
+        print("%s, %d s" % ("done" if worked else failed, time.time() - started), flush=True)
         if not worked and alarm:
             print("\n".join("    " + line for line in lines[-15:]), flush=True)
         return worked
@@ -263,8 +264,8 @@ def check(environment: Environment, plan: Plan, outcome: Outcome) -> Outcome:
     """Remove what is in the way, then prove that the packages import."""
     names = superfluous(plan, environment.imports)
     if names:
-        title = "removing %s: broken without a GPU or of no use there" % ", ".join(names)
-        environment.pip(["uninstall", "--yes", *names], title)
+        # which ones: in setup.log, with the command
+        environment.pip(["uninstall", "--yes", *names], "removing what only GPUs can use")
     for module in ("torch", "transformers", "trl", "trlmath"):
         _, error = environment.imports(module)
         if error:

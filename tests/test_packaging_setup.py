@@ -220,3 +220,29 @@ def test_make_demo_passes_engine_and_arguments(checkout, arguments, expected):
     last = " ".join(done.stdout.replace("\\\n", " ").splitlines()[-1].split())
     assert last.startswith(".venv/bin/accelerate launch")
     assert last.partition("recipes/grpo.py")[2].strip() == expected
+
+
+def test_each_step_is_one_line(setup, tmp_path, capsys, monkeypatch):
+    """Where output is no terminal: what is done, then in the same line how it ended."""
+    environment = setup.Environment(tmp_path)
+    environment.python = Path(sys.executable)
+    monkeypatch.setattr(setup, "ROOT", tmp_path)
+    assert environment.pip(["--version"], "a step")
+    assert not environment.pip(["no-such-command"], "another", alarm=False)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("setup: a step ... done, ")
+    assert second.startswith("setup: another ... not in pip's own index, ")
+    assert "no-such-command" in environment.log.read_text()
+
+
+def test_make_shows_sentences_not_commands():
+    done = subprocess.run(
+        ["make", "--dry-run", "--no-print-directory", "demo"],
+        cwd=SCRIPT.parent.parent,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    recipe = (SCRIPT.parent.parent / "Makefile").read_text().split("\ndemo:")[1].split("\n\n")[0]
+    lines = [line for line in recipe.splitlines()[1:] if not line.startswith("\t    ")]
+    assert all(line.startswith("\t@") for line in lines), lines
