@@ -17,12 +17,17 @@ PACKAGE = ROOT / "trlmath"
 LEVELS: list[set[str]] = [
     {"errors", "types"},
     {"grading"},
-    {"hookspecs", "options", "targets", "components", "plugins", "composition", "rewards", "recipe"},
+    {
+        *("hookspecs", "options", "targets", "components", "plugin_trace", "plugins", "plugin_doctor"),
+        *("composition", "rewards", "recipe"),
+    },
     {"runs"},
     {"data", "sampling"},
     {"evaluation"},
     {"training"},
-    {"reports", "planning", "conformance"},
+    {"studies"},
+    {"reports", "planning", "conformance", "scaffold"},
+    {"pytest_plugin"},
     {"cli", "__main__"},
 ]
 # Loaded by the plugin manager by name; offers what the levels up to data make.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trlmath.recipe import check_components, check_trainer, load_recipe, shipped_recipes
+from trlmath.errors import RecipeError
+from trlmath.recipe import check_components, check_trainer, load_recipe, shipped_recipes, shipped_studies
 from trlmath.recipe.shipped import recipes_folder
 
 EXPECTED = {
@@ -94,3 +95,11 @@ def test_the_variants_differ_from_it_only_where_they_say():
 def test_the_scripts_are_short():
     for script in recipes_folder().glob("*.py"):
         assert len(script.read_text(encoding="utf-8").splitlines()) < 40, script
+
+
+def test_a_study_is_no_recipe(tmp_path):
+    assert not set(shipped_recipes()) & set(shipped_studies())
+    file = tmp_path / "study.yaml"
+    file.write_text("runs:\n  - {name: a, algorithm: grpo, recipe: nano/grpo}\n")
+    with pytest.raises(RecipeError, match="`trlmath study "):
+        load_recipe(file)

@@ -1,4 +1,4 @@
-"""``trlmath recipes list | copy``: the recipes that ship with the package."""
+"""``trlmath recipes list | copy``: the recipes and studies that ship with the package."""
 
 from __future__ import annotations
 
@@ -8,22 +8,26 @@ from pathlib import Path
 import click
 
 from trlmath.errors import RecipeError, nearest
-from trlmath.recipe.shipped import recipes_folder, shipped_recipes
+from trlmath.recipe.shipped import recipes_folder, shipped_recipes, shipped_studies
 
 
 @click.group()
 def recipes() -> None:
-    """List the shipped recipes, or copy them to edit them."""
+    """List the shipped recipes and studies, or copy them to edit them."""
 
 
 @recipes.command("list")
 def list_() -> None:
-    """Show the shipped recipes, each with its first comment."""
+    """Show the shipped recipes and studies, each with its first comment."""
     folder = _folder()
-    shipped = shipped_recipes()
-    width = max(map(len, shipped), default=0)
+    single, studies = shipped_recipes(), shipped_studies()
+    width = max(map(len, [*single, *studies]), default=0)
     click.echo(f"in {folder}:")
-    for name, path in shipped.items():
+    for name, path in single.items():
+        click.echo(f"  {name:<{width}}  {_first_comment(path)}")
+    if studies:
+        click.echo("studies, several runs each, for `trlmath study NAME`:")
+    for name, path in studies.items():
         click.echo(f"  {name:<{width}}  {_first_comment(path)}")
 
 
@@ -32,9 +36,9 @@ def list_() -> None:
 @click.argument("names", nargs=-1)
 @click.option("--force", is_flag=True, help="Overwrite files that are already there.")
 def copy(to: Path, names: tuple[str, ...], force: bool) -> None:
-    """Copy the scripts and recipes to the folder TO; with NAMES (such as nano/grpo), only those recipes."""
+    """Copy scripts, recipes and studies to the folder TO; with NAMES (such as nano/grpo), only those."""
     folder = _folder()
-    shipped = shipped_recipes()
+    shipped = shipped_recipes() | shipped_studies()
     wanted = [name.removeprefix("recipes/").removesuffix(".yaml") for name in names] or list(shipped)
     for name in wanted:
         if name not in shipped:

@@ -7,7 +7,7 @@ from trlmath.recipe.load import find_recipe, load_recipe, parse_recipe
 from trlmath.recipe.run_checks import check_components, check_trainer
 from trlmath.recipe.schema import Recipe, Ref, RewardEntry
 from trlmath.recipe.sections import check_sections
-from trlmath.recipe.shipped import shipped_recipes
+from trlmath.recipe.shipped import shipped_recipes, shipped_studies
 
 __all__ = [
     "Recipe",
@@ -23,4 +23,5 @@ __all__ = [
     "load_recipe",
     "parse_recipe",
     "shipped_recipes",
+    "shipped_studies",
 ]

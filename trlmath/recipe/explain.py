@@ -24,14 +24,14 @@ _PLAIN = {
 }
 
 
-def explain(error: ValidationError, data: Any) -> str:
-    """Return one line for each error of the validation of `data` against Recipe."""
+def explain(error: ValidationError, data: Any, root: type[BaseModel] = Recipe, what: str = "a recipe") -> str:
+    """Return one line for each error of the validation of `data` against `root`, which is `what`."""
     lines = []
     for item in error.errors(include_url=False):
         loc = [part for part in item["loc"] if part not in ("function-before", "nullable")]
         key = ".".join(str(part) for part in loc)
         if item["type"] == "extra_forbidden":
-            lines.append(_unknown_key(loc, key))
+            lines.append(_unknown_key(loc, key, root, what))
         elif item["type"] == "missing":
             lines.append(f"{key}: is required here and missing.")
         else:
@@ -43,19 +43,19 @@ def explain(error: ValidationError, data: Any) -> str:
     return "\n".join(lines)
 
 
-def _unknown_key(loc: list[Any], key: str) -> str:
+def _unknown_key(loc: list[Any], key: str, root: type[BaseModel], what: str) -> str:
     name, section = str(loc[-1]), ".".join(str(part) for part in loc[:-1])
-    model = model_at(loc[:-1])
+    model = model_at(loc[:-1], root)
     allowed = keys_of(model)
     if not section and name in LATER:
         return f"{key}: is not yet available. Remove it."
     tip = nearest(name, allowed)
     if not tip:
-        homes = [path for path in all_keys() if path.rsplit(".", 1)[-1] == name]
+        homes = [path for path in all_keys(root) if path.rsplit(".", 1)[-1] == name]
         tip = f" Did you mean {homes[0]!r}?" if homes else tip
-    if not tip and not section:
+    if not tip and not section and root is Recipe:
         tip = f" Arguments of TRL and transformers go under `trainer`: trainer.{name}."
-    where = f"`{section}`" if section else "a recipe"
+    where = f"`{section}`" if section else what
     return f"{key}: unknown key.{tip} Allowed in {where}: {', '.join(allowed)}."
 
 
@@ -64,9 +64,9 @@ def keys_of(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def model_at(loc: list[Any]) -> type[BaseModel]:
+def model_at(loc: list[Any], root: type[BaseModel] = Recipe) -> type[BaseModel]:
     """The section class at a location such as ``["rewards", 0]``."""
-    model: type[BaseModel] = Recipe
+    model = root
     for part in loc:
         if isinstance(part, int):
             continue

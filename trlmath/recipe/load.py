@@ -13,7 +13,7 @@ from trlmath.recipe.checks import cross_field_errors
 from trlmath.recipe.explain import explain
 from trlmath.recipe.overrides import apply_overrides
 from trlmath.recipe.schema import Recipe, Ref
-from trlmath.recipe.shipped import shipped_recipes
+from trlmath.recipe.shipped import is_study, shipped_recipes, shipped_studies
 from trlmath.recipe.yamls import read
 
 
@@ -38,6 +38,11 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
 
 def parse_recipe(data: dict[str, Any], where: str = "the recipe") -> Recipe:
     """Return the Recipe of plain data. Raises RecipeError listing every error."""
+    if "rewards" in data and data["rewards"] is None:
+        raise RecipeError(
+            f"{where} is not a valid recipe:\nrewards: is empty, so nothing says what to train on. Name at "
+            "least one, or leave the key out for the default, r1_zero."
+        )
     # An empty section (`trainer:` with nothing under it) means its defaults.
     data = {key: value for key, value in data.items() if value is not None}
     try:
@@ -53,10 +58,12 @@ def parse_recipe(data: dict[str, Any], where: str = "the recipe") -> Recipe:
 def find_recipe(path: str | Path) -> Path:
     """Return the file of a recipe given by path or shipped name. Raises RecipeError."""
     file = Path(path).expanduser()
-    if file.is_file():
-        return file
     shipped = shipped_recipes()
     name = str(path).removeprefix("recipes/").removesuffix(".yaml")
+    if name in shipped_studies() or (file.is_file() and is_study(file)):
+        raise RecipeError(f"{path} is a study, a list of runs, and not a recipe: `trlmath study {path}`.")
+    if file.is_file():
+        return file
     if name in shipped:
         return shipped[name]
     raise RecipeError(
@@ -76,11 +83,12 @@ def _anchor(recipe: Recipe, folder: Path) -> None:
     ]
     refs += [recipe.data.eval] if recipe.data.eval else []
     for ref in refs:
-        ref.name = _anchored(ref.name, folder)
-    recipe.model.path = _anchored(recipe.model.path, folder)
+        ref.name = anchored(ref.name, folder)
+    recipe.model.path = anchored(recipe.model.path, folder)
 
 
-def _anchored(name: str, folder: Path) -> str:
+def anchored(name: str, folder: Path) -> str:
+    """`name`, made absolute if it is a file that is in `folder` and not in the working directory."""
     file, colon, attr = name.partition(":") if ".py:" in name else (name, "", "")
     looks_like_file = "/" in file or "." in file
     if looks_like_file and not Path(file).expanduser().exists() and (folder / file).exists():

@@ -1,7 +1,8 @@
-"""Find the recipes that ship with trlmath: in the wheel, or in the checkout."""
+"""Find the recipes and studies that ship with trlmath: in the wheel, or in the checkout."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import trlmath
@@ -18,6 +19,20 @@ def recipes_folder() -> Path | None:
 
 def shipped_recipes() -> dict[str, Path]:
     """Return the YAML recipes by name, ``nano/grpo`` for ``recipes/nano/grpo.yaml``."""
+    return {name: path for name, path in _shipped().items() if not is_study(path)}
+
+
+def shipped_studies() -> dict[str, Path]:
+    """Return the study files by name, ``nano/road`` for ``recipes/nano/road.yaml``."""
+    return {name: path for name, path in _shipped().items() if is_study(path)}
+
+
+def is_study(path: Path) -> bool:
+    """Whether a YAML file is a study, a list of ``runs:``, and not a recipe. It need not be valid YAML."""
+    return re.search(rb"^runs:", path.read_bytes(), re.MULTILINE) is not None
+
+
+def _shipped() -> dict[str, Path]:
     folder = recipes_folder()
     if folder is None:
         return {}

@@ -1,0 +1,75 @@
+"""``trlmath study``: several runs in one command, and one table of what came out."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from trlmath.cli.launch import leave, quiet_libraries, readable_errors
+
+PARTIAL = 1
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("study")
+@click.argument("overrides", nargs=-1, metavar="[[RUN:]KEY.SUBKEY=VALUE]...")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs at once.")
+@click.option("--dry-run", is_flag=True, help="Check every recipe, show the plan, start nothing.")
+@click.option("--show", is_flag=True, help="Show the table of what is finished; start nothing.")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where the study writes.  [default: runs/<study>]",
+)
+def study(
+    study: str, overrides: tuple[str, ...], jobs: int, dry_run: bool, show: bool, directory: Path | None
+) -> None:
+    """Run a study: a YAML file with a list of runs (or a shipped one, such as nano/study).
+
+    Every recipe is checked before anything starts. The same command goes on where it was interrupted;
+    finished runs are not repeated. An override is for every run, or with RUN: in front for the runs
+    of that name or algorithm.
+
+    \b
+    trlmath study nano/study --jobs 2
+    trlmath study my.yaml --dry-run
+    trlmath study nano/road --dir runs/try evaluation.limit=32 grpo:trainer.max_steps=4
+    """
+    quiet_libraries()
+    signal.signal(signal.SIGTERM, _interrupt)
+    with readable_errors():
+        from trlmath.reports.study_console import StudyConsole, short
+        from trlmath.reports.study_tables import study_markdown
+        from trlmath.studies.study import Study
+
+        display = StudyConsole()
+        planned = Study(study, overrides, directory)
+        if show:
+            display.table(planned)
+            return
+        display.plan(planned)
+        if dry_run:
+            return
+        try:
+            planned.run(display, jobs)
+        finally:
+            display.table(planned)
+            tables = planned.tables()
+            text = "\n".join(
+                study_markdown(rows, setting, planned.spec.compare.part, planned.baseline)
+                for setting, rows in tables.items()
+            )
+            if tables:
+                planned.write_text("table.md", text)
+            display.note(f"everything is in {short(planned.directory)}: table.md, study.json, logs/")
+        if planned.failed:
+            display.note(f"not finished: {', '.join(planned.failed)}. The same command tries them again.")
+            leave(PARTIAL)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
