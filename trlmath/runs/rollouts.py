@@ -38,10 +38,10 @@ def write_rollouts(
                     "step": step,
                     "group": number,
                     "sample": sample,
-                    "question": group.problem.question if group.problem else None,
-                    "gold": group.problem.answer if group.problem else None,
-                    "prompt": group.prompt,
-                    "completion": rollout.text,
+                    "question": _writable(group.problem.question) if group.problem else None,
+                    "gold": _writable(group.problem.answer) if group.problem else None,
+                    "prompt": _writable(group.prompt),
+                    "completion": _writable(rollout.text),
                     "tokens": len(rollout.token_ids),
                     "finish_reason": rollout.finish_reason,
                     "reward": grade.reward,
@@ -60,6 +60,6 @@ def write_rollouts(
     return path
 
 
-def _writable(text: str) -> str:
-    """Text of a plugin as UTF-8 can hold it: half a character becomes its escape."""
-    return text.encode("utf-8", "backslashreplace").decode()
+def _writable(text: str | None) -> str | None:
+    """Text as UTF-8 can hold it: half a character becomes its escape."""
+    return None if text is None else text.encode("utf-8", "backslashreplace").decode()

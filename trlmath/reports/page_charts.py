@@ -1,0 +1,150 @@
+"""Which curves a report page shows, in which order; what no panel names goes to a folded last section."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trlmath.runs.metrics_table import find
+from trlmath.runs.read import StoredRun, is_number
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart.
+
+    Attributes:
+        title: above it.
+        metrics: metric -> how the legend calls it; ``prefix/*`` stands for all under the prefix.
+        kind: ``lines`` overlays the runs; ``stack`` stacks the metrics, one chart a run.
+        evaluations: part whose evaluation points, with intervals, are drawn in as well.
+        note: below it, where the metric's own words do not do.
+    """
+
+    title: str
+    metrics: dict[str, str]
+    kind: str = "lines"
+    evaluations: str | None = None
+    note: str = ""
+
+
+PANELS = (
+    Panel("Reward", {"train/reward": ""}, evaluations="reward"),
+    Panel("Right in format and answer", {"train/both": ""}, evaluations="both"),
+    Panel("Answer rate", {"train/answer": ""}, evaluations="answer"),
+    Panel("Format rate", {"train/format": ""}, evaluations="format"),
+    Panel("Loss", {"train/loss": ""}),
+    Panel("Entropy", {"train/entropy": "", "train/sampled_entropy": "sampled"}),
+    Panel("Length by correctness", {"train/length/right": "right", "train/length/wrong": "wrong"}),
+    Panel(
+        "Categories",
+        {"train/category/*": ""},
+        kind="stack",
+        note="Shares of the step's rollouts: where the failures go.",
+    ),
+    Panel(
+        "Step time by phase",
+        {"time/*": ""},
+        kind="stack",
+        note="Seconds a step; the phases add up to it.",
+    ),
+    Panel("Token accuracy", {"train/mean_token_accuracy": ""}),
+    Panel("Groups without spread", {"train/frac_reward_zero_std": ""}),
+    Panel("Cut off at the limit", {"train/completions/clipped_ratio": ""}),
+    Panel("Gradient norm", {"train/grad_norm": ""}),
+    Panel("Memory", {"memory/host": "host", "memory/gpu_peak": "GPU, peak"}),
+)
+NOT_STACKED = {"time/step"}  # the sum of the others
+
+
+def charts_of(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
+    """The panels that have something to show, as plain data for the page.
+
+    Each has ``title``, ``kind``, ``unit``, ``note`` and ``lines``: a list of ``{run, name, x, y}`` with
+    the run's number, and ``points`` of evaluations ``{run, setting, x, y, low, high}``.
+    """
+    shown: set[str] = set()
+    charts: list[dict[str, Any]] = []
+    for panel in PANELS:
+        names = _expanded(panel.metrics, runs)
+        shown |= set(names)
+        chart = _chart(panel.title, names, runs, panel.kind, panel.note)
+        if panel.evaluations:
+            chart["points"] = _points(panel.evaluations, runs)
+        twin = any(chart["lines"] and _drawn(chart) == _drawn(other) for other in charts)
+        if (chart["lines"] or chart.get("points")) and not twin:
+            charts.append(chart)
+    for name in _rest(runs, shown):
+        charts.append({**_chart(name, {name: ""}, runs, "lines", ""), "more": True})
+    return charts
+
+
+def _expanded(metrics: dict[str, str], runs: Sequence[StoredRun]) -> dict[str, str]:
+    """Wildcards resolved to what was logged, largest sum first; the rest as it is."""
+    names: dict[str, str] = {}
+    for name, label in metrics.items():
+        if not name.endswith("*"):
+            names[name] = label
+            continue
+        prefix = name.removesuffix("*")
+        found: dict[str, float] = {}
+        for run in runs:
+            for row in run.metrics:
+                for key, value in row.items():
+                    if key.startswith(prefix) and key not in NOT_STACKED and is_number(value):
+                        found[key] = found.get(key, 0.0) + value
+        names |= {key: key.removeprefix(prefix) for key in sorted(found, key=lambda k: (-found[k], k))}
+    return names
+
+
+def _chart(
+    title: str, names: dict[str, str], runs: Sequence[StoredRun], kind: str, note: str
+) -> dict[str, Any]:
+    lines = []
+    for number, run in enumerate(runs):
+        for name, label in names.items():
+            steps, values = run.series(name)
+            if steps and (kind == "lines" or any(values)):
+                lines.append({"run": number, "name": label, "x": steps, "y": [_short(v) for v in values]})
+    known = find(next(iter(names))) if names else None
+    unit = known.unit if known else ""
+    return {"title": title, "kind": kind, "unit": unit, "note": note or (known.moves if known else ""),
+            "lines": lines}  # fmt: skip
+
+
+def _drawn(chart: dict[str, Any]) -> list[Any]:
+    """What is seen of a chart: `both` is the reward when nothing else is rewarded, and is drawn once."""
+    return [(line["run"], line["x"], line["y"]) for line in chart["lines"]]
+
+
+def _points(part: str, runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
+    found: dict[tuple[int, str], dict[str, Any]] = {}
+    for number, run in enumerate(runs):
+        for row in run.evaluations:
+            setting = str(row.get("name", "")).split("/")[-1]
+            rate = row.get("mean_reward") if part == "reward" else row.get("rates", {}).get(part)
+            if not rate or not is_number(rate.get("value")):
+                continue
+            line = found.setdefault(
+                (number, setting),
+                {"run": number, "setting": setting, "x": [], "y": [], "low": [], "high": []},
+            )
+            line["x"].append(row.get("step", 0))
+            for key, source in (("y", "value"), ("low", "low"), ("high", "high")):
+                line[key].append(_short(rate[source]))
+    return list(found.values())
+
+
+def _rest(runs: Sequence[StoredRun], shown: set[str]) -> list[str]:
+    names = dict.fromkeys(name for run in runs for name in run.metric_names())
+    return [
+        name
+        for name in names
+        if name not in shown and not name.startswith("eval") and any(run.series(name)[0] for run in runs)
+    ]
+
+
+def _short(value: float) -> float:
+    """Five significant digits: what a chart can show, in half the characters."""
+    return float(f"{value:.5g}")
