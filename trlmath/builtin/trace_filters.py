@@ -59,6 +59,7 @@ class TraceLength:
     max: int
     min: int = 0
     moment: ClassVar[Literal["trace"]] = "trace"
+    conformance: ClassVar = {"options": {"max": 10}}
 
     def __post_init__(self) -> None:
         if not 0 <= self.min <= self.max:
@@ -86,6 +87,10 @@ class DuplicateTrace:
     moment: ClassVar[Literal["trace"]] = "trace"
     _seen: set[str] = field(default_factory=set, init=False, repr=False)
 
+    def begin(self, iteration: int) -> None:
+        """Forget: in expert iteration each selection is judged by itself."""
+        self._seen.clear()
+
     def __call__(self, item: Problem) -> Decision:
         key = _hash(normal_form(item.question), " ".join((item.trace or "").split()))
         if key in self._seen:
@@ -108,11 +113,16 @@ class PerProblem:
 
     max: int
     moment: ClassVar[Literal["trace"]] = "trace"
+    conformance: ClassVar = {"options": {"max": 2}}
     _kept: Counter[str] = field(default_factory=Counter, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.max < 1:
             raise RecipeError(f"per_problem needs max >= 1, got {self.max}.")
+
+    def begin(self, iteration: int) -> None:
+        """Count anew: in expert iteration `max` is of each selection."""
+        self._kept.clear()
 
     def __call__(self, item: Problem) -> Decision:
         key = _hash(normal_form(item.question), item.answer or "")

@@ -59,16 +59,8 @@ class NamedFilter:
 
     def bind(self, **given: Any) -> None:
         """Hand `tokenizer`, `prompt`, ... to a filter that has a method ``bind``, as far as it names them."""
-        if not hasattr(self.function, "bind"):
-            return
-        wanted = inspect.signature(self.function.bind).parameters
-        for name, parameter in wanted.items():
-            if name not in given and parameter.default is parameter.empty:
-                raise PluginError(
-                    f"{self._who}: bind() asks for {name!r}.{nearest(name, given)} "
-                    f"It can have: {', '.join(given)}."
-                )
-        self.function.bind(**{name: value for name, value in given.items() if name in wanted})
+        if hasattr(self.function, "bind"):
+            self.function.bind(**self._wanted("bind", given))
 
     def __call__(self, item: Problem | Group) -> Keep | Drop:
         """Return the filter's decision. Raises PluginError naming filter, distribution and item."""
@@ -93,14 +85,15 @@ class NamedFilter:
         return [self._checked(decision) for decision in answer]
 
     def begin(self, iteration: int, pool: int) -> None:
-        """Tell a filter that has a method ``begin`` that an iteration's selection begins.
+        """Tell a filter that has a method ``begin`` that an iteration's selection begins, as far as it asks.
 
         Args:
             iteration: from 0.
             pool: traces trained on in the iteration before.
         """
         if hasattr(self.function, "begin"):
-            self._guarded(f"Iteration {iteration}.", self.function.begin, iteration=iteration, pool=pool)
+            given = self._wanted("begin", {"iteration": iteration, "pool": pool})
+            self._guarded(f"Iteration {iteration}.", self.function.begin, **given)
 
     def recall(self) -> list[Problem]:
         """Traces of earlier iterations that the filter wants considered again, if it has ``recall``."""
@@ -117,6 +110,16 @@ class NamedFilter:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Give a filter the state that it once returned."""
         self._guarded("It was given its state.", self.function.load_state_dict, state)
+
+    def _wanted(self, method: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        wanted = inspect.signature(getattr(self.function, method)).parameters
+        for name, parameter in wanted.items():
+            if name not in given and parameter.default is parameter.empty:
+                raise PluginError(
+                    f"{self._who}: {method}() asks for {name!r}.{nearest(name, given)} "
+                    f"It can have: {', '.join(given)}."
+                )
+        return {name: value for name, value in given.items() if name in wanted}
 
     def _guarded(self, about: str, function: Any, *arguments: Any, **named: Any) -> Any:
         try:

@@ -164,10 +164,14 @@ def select(traces: Sequence[Problem], filters: Sequence[NamedFilter], iteration:
     return Selection(result.kept, new, len(traces), len(recalled), result.dropped)
 
 
-def example_of(trace: Problem, number: int, prompt_ids: Sequence[int], eos: int) -> Example:
+def example_of(trace: Problem, number: int, prompts: Sequence[Sequence[int]], eos: int) -> Example:
     """A sampled trace as a training example: the tokens sampled, and the end-of-text token.
 
     A trace that was cut off has not ended, and gets no end-of-text token.
+
+    Args:
+        number: the example's `row`.
+        prompts: tokens of each problem's prompt, by row.
     """
     lineage = lineage_of(trace)
     if lineage is None:
@@ -175,7 +179,28 @@ def example_of(trace: Problem, number: int, prompt_ids: Sequence[int], eos: int)
     ids = lineage.token_ids
     if lineage.finish_reason == "stop" and (not ids or ids[-1] != eos):
         ids = (*ids, eos)
-    return Example(tuple(prompt_ids), ids, number)
+    return Example(tuple(prompts[lineage.row]), ids, number)
+
+
+def fitting(
+    traces: Sequence[Problem], prompts: Sequence[Sequence[int]], max_length: int | None
+) -> tuple[list[Problem], list[LedgerEntry]]:
+    """Leave out the traces that would be over `max_length` tokens with their prompt and end-of-text.
+
+    Args:
+        prompts: tokens of each problem's prompt, by row.
+    """
+    if max_length is None:
+        return list(traces), []
+    kept, dropped = [], []
+    for index, trace in enumerate(traces):
+        lineage = lineage_of(trace)
+        if lineage and len(prompts[lineage.row]) + len(lineage.token_ids) + 1 > max_length:
+            reason = f"over {max_length} tokens"
+            dropped.append(LedgerEntry("trace", "batch.max_length", reason, index, trace.question))
+        else:
+            kept.append(trace)
+    return kept, dropped
 
 
 def trained_row(trace: Problem, iteration: int) -> dict[str, Any]:

@@ -1,0 +1,412 @@
+"""An expert iteration run: sample, select, SFT, evaluate, again; each a method, called by a recipe.
+
+After each phase the run keeps what the next one needs (`phases.Progress`), and every phase draws from
+seeds of its own: a killed run goes on with the phase it was in, and ends as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from accelerate.utils import broadcast_object_list, gather_object
+
+from trlmath.data.filtering import NamedFilter
+from trlmath.errors import DataError, RecipeError
+from trlmath.evaluation.report import EvaluationReport
+from trlmath.evaluation.run import EvaluationSet, chunks
+from trlmath.evaluation.sample import Sample
+from trlmath.evaluation.store import resume
+from trlmath.plugins import notify
+from trlmath.recipe import Recipe
+from trlmath.recipe.schema import BatchSection, EvaluationSetting, ExpertIterationSection
+from trlmath.runs.directory import RunDirectory
+from trlmath.runs.rollouts import write_rollouts
+from trlmath.sampling.sampler import Sampler
+from trlmath.training import expert_iteration as pieces
+from trlmath.training.averaging import WeightAverage
+from trlmath.training.display import Display
+from trlmath.training.early_stop import EarlyStop
+from trlmath.training.engine import sampler_factory
+from trlmath.training.expert_iteration import Selection
+from trlmath.training.iterated_sft import IteratedSFTTrainer
+from trlmath.training.iteration_state import IterationState, Writers
+from trlmath.training.live_engine import LiveEngine
+from trlmath.training.metrics import rollout_metrics
+from trlmath.training.observer import RunObserver
+from trlmath.training.phases import Progress, cut_back
+from trlmath.training.prepare import Prepared, prepare
+from trlmath.training.resume import find_unfinished
+from trlmath.training.roll_out import roll_out
+from trlmath.training.run_base import TrainingRun
+from trlmath.training.sft_config import sft_config
+from trlmath.types import Group, Problem
+
+
+class ExpertIterationRun(TrainingRun):
+    """One expert iteration run of a recipe.
+
+    Attributes:
+        progress: how far it has come.
+        section: the recipe's `expert_iteration`.
+        reports: name of an evaluation (``before``, ``iteration-0``, ...) -> its reports.
+
+    See `TrainingRun` for the rest.
+    """
+
+    algorithm = "expert_iteration"
+    trainer: IteratedSFTTrainer
+    _prepared: Prepared
+
+    def __init__(self, recipe: Recipe, display: Display | None = None) -> None:
+        self.section = recipe.expert_iteration or ExpertIterationSection()
+        self.progress, self._continued = Progress(), False
+        self.reports: dict[str, list[EvaluationReport]] = {}
+        self._held = ExitStack()
+        self._rows: list[Sample] = []
+        self._batch = recipe.batch or BatchSection()
+        self._early_stop = EarlyStop(recipe.early_stop) if recipe.early_stop else None
+        self._loaded = -1  # the weights version that the engine holds
+        super().__init__(recipe, display)
+
+    # -- what a recipe calls ----------------------------------------------------------------------
+
+    def iterations(self) -> Iterator[int]:
+        """Yield the number of each iteration still to do, from the one an interrupted run was in."""
+        while not self.progress.stopped and self.progress.iteration < self.section.iterations:
+            iteration = self.progress.iteration
+            yield iteration
+            if self.progress.iteration == iteration:  # the recipe has left the evaluation out
+                self._keep(iteration=iteration + 1, phase="sample")
+
+    def sample(self, iteration: int) -> list[Problem]:
+        """Draw the iteration's questions, sample and grade G rollouts for each: its candidate traces."""
+        progress, recipe = self.progress, self.recipe
+        if progress.phase != "sample":
+            return self._state.traces()
+        started = time.perf_counter()
+        rows = self._draw(iteration)
+        base = self._prepared.settings
+        temperature = pieces.temperature_at(self.section, base.temperature, iteration, progress.raised)
+        sampler = self.ready_sampler()
+        accelerator = self.trainer.accelerator
+        with self.display.bar(f"iteration {iteration}: sample", len(rows)) as advance:
+            groups, seeds = roll_out(
+                sampler,
+                self._training_set,
+                rows,
+                replace(base, temperature=temperature),
+                recipe.rollout.group_size,
+                recipe.rollout.prompts_per_step,
+                lambda chunk: pieces.seed_of(recipe.run.seed, "sample", iteration, chunk),
+                (accelerator.process_index, accelerator.num_processes),
+                gather_object if accelerator.num_processes > 1 else list,
+                advance,
+            )
+        traces = pieces.traces_of(groups, rows, seeds, iteration, progress.weights_version, temperature)
+        self._record_rollouts(groups, iteration, temperature, time.perf_counter() - started)
+        self._keep(IterationState.of_traces(iteration, traces), phase="train")
+        return traces
+
+    def select(self, iteration: int, traces: Sequence[Problem]) -> Selection:
+        """Let the `trace` filters decide what the iteration trains on, of `traces` and of their own pools."""
+        if self.progress.phase != "train":
+            return Selection([], 0, 0, 0, [])
+        chosen: list[Any] = [None]
+        if self.main:
+            fitting, over = pieces.fitting(traces, self._training_set.prompt_ids, self._batch.max_length)
+            selection = pieces.select(fitting, self._filters, iteration, self.progress.pool)
+            chosen = [replace(selection, candidates=len(traces), dropped=[*over, *selection.dropped])]
+        broadcast_object_list(chosen)
+        selection = chosen[0]
+        self._record_drops(selection.dropped, iteration=iteration)
+        self._log(iteration, pieces.selection_metrics(selection))
+        self.display.note(
+            f"iteration {iteration}: kept {selection.new} of {selection.candidates} traces"
+            + (
+                f", {len(selection.traces) - selection.new} of earlier iterations"
+                if selection.recalled
+                else ""
+            )
+        )
+        return selection
+
+    def sft(self, iteration: int, selection: Selection) -> None:
+        """Train on the selection; where nothing new was kept, raise the temperature or stop instead."""
+        if self.progress.phase != "train":
+            return
+        if selection.new == 0:
+            self._nothing_kept(iteration)
+            return
+        started, recipe = time.perf_counter(), self.recipe
+        for trace in selection.traces if self._files else ():
+            self._files.append("traces.jsonl", pieces.trained_row(trace, iteration))  # type: ignore[union-attr]
+        prompts, eos = self._training_set.prompt_ids, self._prepared.tokenizer.eos_token_id
+        examples = [pieces.example_of(trace, i, prompts, eos) for i, trace in enumerate(selection.traces)]
+        steps = self.section.epochs * -(-len(examples) // self._batch.size)
+        average = WeightAverage(recipe.averaging) if recipe.averaging else None
+        with self.display.bar(f"iteration {iteration}: SFT", steps) as advance:
+            observer = RunObserver(self._files, advance, taken=self.progress.steps)
+            watching = [observer, average] if average else [observer]
+            taken = self.trainer.train_on(
+                examples,
+                self.section.epochs,
+                pieces.seed_of(recipe.run.seed, "sft", iteration),
+                fresh=self.section.optimizer == "fresh",
+                watching=watching,
+            )
+        if average:
+            average.keep(self.trainer.model)
+        self.progress.steps += taken
+        self._log(iteration, {}, {"time/sft": time.perf_counter() - started})
+        carried = self.section.optimizer == "carried"
+        self._keep(
+            {
+                **IterationState.of_trainer(iteration, self.trainer, carried),
+                **IterationState.of_filters(iteration, self._filters),
+            },
+            phase="evaluate",
+            weights_version=self.progress.weights_version + 1,
+            pool=len(selection.traces),
+        )
+
+    def evaluate(self, when: str | int) -> list[EvaluationReport]:
+        """Evaluate the current weights: ``before``, or after an iteration, which this ends.
+
+        What was evaluated before an interruption is read back; weights that an iteration has not changed
+        are not evaluated again.
+        """
+        name = when if isinstance(when, str) else f"iteration-{when}"
+        if name in self.progress.evaluated:
+            return self._reports_of(name)
+        if isinstance(when, int) and self.progress.phase != "evaluate":
+            return []
+        self.numbers = {}
+        self.reports[name] = super().evaluate(name)
+        self.progress.evaluated[name] = dict(self.numbers)
+        if isinstance(when, int):
+            stop = self._early_stop is not None and self._early_stop.record(self.numbers)
+            self._keep(iteration=when + 1, phase="sample", stopped="no improvement" if stop else "")
+            if stop and self._early_stop:
+                metric = self._early_stop.section.metric
+                self.display.note(f"iteration {when}: {metric} has not improved: the run ends here")
+        else:
+            if self._early_stop:
+                self._early_stop.record(self.numbers)
+            self._keep()
+        return self.reports[name]
+
+    def train(self) -> None:
+        """All iterations."""
+        for iteration in self.iterations():
+            traces = self.sample(iteration)
+            self.sft(iteration, self.select(iteration, traces))
+            self.evaluate(iteration)
+
+    def finish(self, before: Sequence[EvaluationReport] = (), after: Sequence[EvaluationReport] = ()) -> None:
+        """Save the model, show the first and the last evaluation, and record the end."""
+        names = list(self.progress.evaluated)
+        before = before or (self._reports_of(names[0]) if names else [])
+        after = after or (self._reports_of(names[-1]) if names else [])
+        self._manifest["iterations"] = self.progress.iteration
+        self._manifest["stopped"] = self.progress.stopped
+        super().finish(before, after)
+        if self._files:
+            # the model is in checkpoints/final
+            shutil.rmtree(self.directory / "state", ignore_errors=True)
+
+    # -- what the base asks for -------------------------------------------------------------------
+
+    def _prepare(self) -> Prepared:
+        prepared = prepare(self.recipe, moments=("example", "trace"))
+        asked, rows = self.section.problems_per_iteration, len(prepared.problems)
+        if asked > rows:
+            raise DataError(
+                f"{self.recipe.data.train.name!r} leaves {rows} training problems, and an iteration draws "
+                f"{asked} different ones. Set expert_iteration.problems_per_iteration to at most {rows}, "
+                "raise data.train_size, or filter less."
+            )
+        ids = [list(tokens) for tokens in prepared.tokenizer(text=prepared.prompts)["input_ids"]]
+        self._training_set = EvaluationSet(
+            prepared.problems,
+            prepared.prompts,
+            ids,
+            prepared.rewards,
+            [reward.weight for reward in prepared.rewards],
+        )
+        self._filters: list[NamedFilter] = [f for f in prepared.filters if f.moment == "trace"]
+        self._drawn = pieces.draws(rows, asked, self.recipe.run.seed)
+        self._draws: list[list[int]] = []
+        return prepared
+
+    def _shared_path(self) -> Path:
+        path = super()._shared_path()
+        found: list[Any] = [find_unfinished(self.recipe, path) if self.main else None]
+        broadcast_object_list(found)
+        if found[0] is not None:
+            path, self.progress = found[0]
+            self._continued = True
+        return path
+
+    def _arguments(self, checkpoints: Path) -> Any:
+        return sft_config(self.recipe, checkpoints, self.processes)
+
+    def _open(self) -> RunDirectory:
+        files = RunDirectory(self.directory, again=self._continued)
+        lock = self._held.enter_context((self.directory / ".lock").open("w"))
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RecipeError(
+                f"another process is training into {self.directory}. Wait for it, or choose another run.dir."
+            ) from error
+        return files
+
+    def _record_start(self) -> None:
+        self._state = IterationState(self.directory, self._files, self.progress)
+        if not self._continued:
+            super()._record_start()
+            self._keep()
+            return
+        progress = self.progress
+        if self._files:
+            cut_back(self.directory, progress)
+            self._manifest["continued"] = {"iteration": progress.iteration, "phase": progress.phase}
+            self._files.write_json("manifest.json", self._manifest)
+            notify("run_started", run=self._view)
+        self._rows = self._shared_rows()
+        self._state.load_filters(self._filters)
+        for numbers in progress.evaluated.values() if self._early_stop else ():
+            self._early_stop.record(numbers)  # type: ignore[union-attr]
+
+    def _data_notes(self) -> Iterator[str]:
+        yield from super()._data_notes()
+        if self._continued:
+            progress = self.progress
+            yield f"resume   iteration {progress.iteration}, phase {progress.phase}"
+
+    def _make_trainer(self, model: Any, engine: str, arguments: Any, peft: Any) -> IteratedSFTTrainer:
+        recipe, prepared = self.recipe, self._prepared
+        trainer = IteratedSFTTrainer(
+            batch=self._batch,
+            model=model,
+            args=arguments,
+            processing_class=prepared.tokenizer,
+            peft_config=peft,
+        )
+        self._state.load_trainer(trainer)
+        together = recipe.rollout.prompts_per_step * recipe.rollout.group_size * self.processes
+        factory = sampler_factory(
+            recipe,
+            engine,
+            prepared.longest_prompt + recipe.sampling.max_tokens,
+            completions=together,
+            log=self.directory / "server.log",
+        )
+        probe = self._training_set.prompt_ids[0]
+        self.engine = LiveEngine(trainer, factory, probe, recipe.sampling.freshness)
+        return trainer
+
+    def ready_sampler(self) -> Sampler:
+        """The engine, generating from the current weights: loaded and proven once for each SFT."""
+        if self._loaded != self.progress.weights_version:
+            self.engine.ready()
+            self._loaded = self.progress.weights_version
+            if self.engine.difference is not None:
+                self._log(self.progress.iteration, {}, {"engine/freshness": self.engine.difference})
+        return self.engine.sampler
+
+    def _steps(self) -> int:
+        return self.progress.steps
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps taken in all iterations."""
+        return self.progress.steps
+
+    def _saved_rows(self, setting: str) -> Sequence[Sample]:
+        return [row for row in self._rows if row.setting == setting]
+
+    def _close(self) -> None:
+        if hasattr(self, "engine"):
+            self.engine.close()
+        self._held.close()
+
+    def _record_evaluation(self, setting: EvaluationSetting, report: EvaluationReport) -> None:
+        if report.name.split("/")[0] not in self.progress.evaluated:
+            super()._record_evaluation(setting, report)
+
+    # -- what happens in between ------------------------------------------------------------------
+
+    def _draw(self, iteration: int) -> list[int]:
+        while len(self._draws) <= iteration:
+            self._draws.append(next(self._drawn))
+        return self._draws[iteration]
+
+    def _nothing_kept(self, iteration: int) -> None:
+        section, raised = self.section, self.progress.raised
+        stop = section.nothing_kept == "stop"
+        self._keep(
+            IterationState.of_filters(iteration, self._filters),
+            iteration=iteration + 1,
+            phase="sample",
+            raised=raised if stop else raised + 1,
+            stopped="nothing kept" if stop else "",
+        )
+        base = self._prepared.settings.temperature
+        hotter = pieces.temperature_at(section, base, iteration + 1, raised + 1)
+        then = "the run ends here" if stop else f"the next questions are sampled at temperature {hotter:g}"
+        self.display.note(f"iteration {iteration}: nothing new was kept, so nothing is trained: {then}")
+
+    def _keep(self, writers: Writers | None = None, **done: Any) -> None:
+        """Note what is done and keep it, before any process goes on."""
+        self._state.keep(writers, **done)
+        if hasattr(self, "trainer"):
+            self.trainer.accelerator.wait_for_everyone()
+
+    def _shared_rows(self) -> list[Sample]:
+        """Rows of evaluations that are saved already, whole chunks of them, the same on every process."""
+        rows: list[list[Sample]] = [[]]
+        if self.main:
+            names = ["before", *(f"iteration-{i}" for i in range(self.section.iterations))]
+            numbers = chunks(len(self._prepared.eval_problems), self.recipe.evaluation.chunk)
+            settings = self.recipe.evaluation.settings
+            whole = [
+                (f"{name}/{s.name}", chunk, s.n) for name in names for s in settings for chunk in numbers
+            ]
+            rows = [resume(self.directory / "evaluation" / "samples.jsonl", whole)]
+        broadcast_object_list(rows)
+        return rows[0]
+
+    def _reports_of(self, name: str) -> list[EvaluationReport]:
+        """The reports of an evaluation that was made: as made, or from its saved rows."""
+        if name not in self.reports:
+            self.reports[name] = super().evaluate(name)
+        return self.reports[name]
+
+    def _record_rollouts(
+        self, groups: list[Group], iteration: int, temperature: float, seconds: float
+    ) -> None:
+        rollouts = [rollout for group in groups for rollout in group.rollouts]
+        numbers = {**rollout_metrics(rollouts), **pieces.group_metrics(groups), "temperature": temperature}
+        rewards = [r.grade.reward for r in rollouts if r.grade is not None and r.grade.reward is not None]
+        if rewards:
+            numbers["reward"] = sum(rewards) / len(rewards)
+        numbers["tokens"] = sum(len(r.token_ids) for r in rollouts)
+        self._log(iteration, numbers, {"time/generate": seconds})
+        if self._files:
+            version = self.progress.weights_version
+            write_rollouts(self.directory, groups, None, self.step, version, f"iteration-{iteration:03d}")
+            notify("rollouts_scored", batch=groups, step=self.step)
+
+    def _log(self, iteration: int, numbers: dict[str, float], more: dict[str, float] | None = None) -> None:
+        if self._files:
+            named = {f"train/{name}": value for name, value in numbers.items()}
+            row = {"step": self.step, "train/iteration": iteration, **named, **(more or {})}
+            self._files.append("metrics.jsonl", row)

@@ -1,0 +1,54 @@
+"""The trainer of expert iteration: one SFT trainer that is given other examples in each iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from accelerate.utils import set_seed
+from transformers import TrainerCallback
+
+from trlmath.data.examples import Example
+from trlmath.training.sft import MathSFTTrainer
+
+# what the trainer is built with, before anything was sampled; never trained on
+_NOTHING_YET = Example((0, 0), (0,), 0)
+
+
+class IteratedSFTTrainer(MathSFTTrainer):
+    """`MathSFTTrainer` whose examples are given to `train_on`; all else as there."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(examples=[_NOTHING_YET], **kwargs)
+
+    def train_on(
+        self,
+        examples: Sequence[Example],
+        epochs: int,
+        seed: int,
+        fresh: bool,
+        watching: Sequence[TrainerCallback] = (),
+    ) -> int:
+        """Train `epochs` times on `examples`; return the optimizer steps taken.
+
+        Args:
+            seed: of the order of rows and of dropout.
+            fresh: with a new optimizer; else with the state that the last call (or `create_optimizer`) has
+                left. The learning rate's schedule begins anew in both cases.
+            watching: callbacks for this call.
+        """
+        self.examples, self._lengths = list(examples), [len(example) for example in examples]
+        self.args.num_train_epochs, self.args.max_steps, self.args.data_seed = epochs, -1, seed
+        if fresh:
+            self.optimizer = None
+        elif self.optimizer is not None:
+            # a schedule takes what it finds as the full rate, and the last one may have ended at 0
+            for group in self.optimizer.param_groups:
+                group["lr"] = group["initial_lr"] = self.args.learning_rate
+        set_seed(seed)
+        for callback in watching:
+            self.add_callback(callback)
+        self.train()
+        for callback in watching:
+            self.remove_callback(callback)
+        return self.state.global_step
