@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from tiny import save_tiny_model
 
@@ -30,8 +32,14 @@ class LetterCount:
 
 
 @pytest.fixture
-def make_trainer(tiny_dir, tmp_path):
+def make_trainer(trainer_builder, tmp_path):
     """Build a `MathGRPOTrainer`; keyword arguments change its config, `algorithm` its parts."""
+    return partial(trainer_builder, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def trainer_builder(tiny_dir):
+    """`make_trainer` for fixtures that live longer than a test; its first argument is a folder."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import GRPOConfig
 
@@ -46,7 +54,7 @@ def make_trainer(tiny_dir, tmp_path):
         )
         return sampler, sampler
 
-    def build(algorithm=None, settings=None, make_sampler=own_module, problems=None, **config):
+    def build(folder, algorithm=None, settings=None, make_sampler=own_module, problems=None, **config):
         parts = {
             "rewards": [LetterCount()],
             "reward_weights": [1.0],
@@ -55,7 +63,7 @@ def make_trainer(tiny_dir, tmp_path):
         }
         problems = problems or [Problem(f"{a} + {a} = {'?' * a}", str(2 * a)) for a in range(1, 9)]
         arguments = {
-            "output_dir": str(tmp_path / "out"),
+            "output_dir": str(folder / "out"),
             "per_device_train_batch_size": 8,
             "steps_per_generation": 1,
             "num_generations": 4,

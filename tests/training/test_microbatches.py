@@ -24,6 +24,27 @@ def test_every_row_once_and_within_the_budget(pairs, budget):
         assert len(parts) == 1
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(1, 60)), min_size=1, max_size=40),
+    st.one_of(st.none(), st.integers(1, 400)),
+)
+def test_rows_that_share_a_prompt_fill_the_budget_and_no_more(pairs, budget):
+    keys, completions = zip(*pairs, strict=True)
+    prompts = [7 + 3 * key for key in keys]
+    parts = mb.plan_shared(keys, prompts, completions, budget)
+    assert sorted(row for part in parts for row in part) == list(range(len(pairs)))
+    for part in parts:
+        tokens = sum({keys[i]: prompts[i] for i in part}.values()) + sum(completions[i] for i in part)
+        assert budget is None or tokens <= budget or len(part) == 1
+    if budget is None:
+        assert len(parts) == 1
+
+
+def test_a_prompt_is_not_computed_twice_where_its_rows_fit():
+    assert mb.plan_shared([0, 1, 0, 1], [10, 10, 10, 10], [5, 5, 5, 5], 20) == [[0, 2], [1, 3]]
+    assert mb.plan_shared([0, 1, 0, 1], [10, 10, 10, 10], [5, 5, 5, 5], 40) == [[0, 2, 1, 3]]
+
+
 def batch(prompts, completions, width=5):
     """Rows of given lengths, padded as TRL does: prompts on the left, completions on the right."""
     p, c = max(prompts) + 2, max(completions) + width
@@ -65,6 +86,7 @@ def test_weights_of_row_means_add_up_to_one():
 def test_an_empty_part_counts_for_nothing():
     part = mb.empty(batch([3, 4], [2, 5]))
     assert (part.weight, part.tokens, int(part["completion_mask"].sum())) == (0, 0, 0)
+    assert float(part["old_per_token_logps"].abs().sum()) == 0
 
 
 def test_an_unknown_loss_type_is_refused_by_name():

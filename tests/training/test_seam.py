@@ -20,6 +20,16 @@ PINNED = {
         "(self, generation_batch: dict[str, torch.Tensor | typing.Any]) "
         "-> dict[str, torch.Tensor | typing.Any]"
     ),
+    (GRPOTrainer, "_get_per_token_logps_and_entropies"): (
+        "(self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, compute_entropy=False, "
+        "compute_aux_loss=False, pixel_values=None, image_grid_thw=None, num_images=None, "
+        "pixel_attention_mask=None, spatial_shapes=None, num_tiles=None, image_sizes=None, "
+        "token_type_ids=None, mm_token_type_ids=None, image_position_ids=None) "
+        "-> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]"
+    ),
+    (GRPOTrainer, "get_high_entropy_mask"): (
+        "(self, entropies: torch.Tensor, mask: torch.Tensor, threshold: float) -> torch.Tensor"
+    ),
     (GRPOTrainer, "training_step"): "(self, model, inputs, num_items_in_batch)",
     (GRPOTrainer, "compute_loss"): "(self, model, inputs, return_outputs=False, num_items_in_batch=None)",
     (Trainer, "training_step"): (

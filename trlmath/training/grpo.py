@@ -1,4 +1,4 @@
-"""MathGRPOTrainer: TRL's GRPO with our rollouts, advantages, filters and micro-batches.
+"""MathGRPOTrainer: TRL's GRPO with our rollouts, rewards, advantages and filters; the update is `update.py`.
 
 Nothing of TRL is copied. What is overridden, and why, is one method each; a test pins their
 signatures to the TRL release they were written for.
@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
-from transformers import Trainer
-from trl import GRPOTrainer
 
 from trlmath.composition import weights
 from trlmath.data.filtering import LedgerEntry, NamedFilter
+from trlmath.errors import EngineError
 from trlmath.evaluation.categories import classified
 from trlmath.evaluation.merge import merge_grades
 from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.settings import SamplingSettings
-from trlmath.training import group_filters, metrics, microbatches
+from trlmath.training import group_filters, metrics
 from trlmath.training.advantages import combine_rewards, compute_advantages
 from trlmath.training.composed import composed_matrix
 from trlmath.training.engine import engine_dtype
-from trlmath.training.ragged import ragged_gather
+from trlmath.training.update import CutUpdate
 from trlmath.training.weights import WeightBridge
 from trlmath.types import Grade, Group, Problem, Rollout
 
@@ -44,6 +42,9 @@ class Algorithm:
         advantage_label: how to name it in an error.
         group_filters: filters with ``moment == "group"``.
         microbatch_tokens: bound on the padded tokens of a forward; None for no bound.
+        old_logprobs: of the policy that drew a rollout: ``recompute`` them with the trainer's module, or
+            take the ``engine``'s own, which saves a forward; the ratio then corrects for both the steps
+            since and the engine's rounding, and is clipped as one.
         on_rollouts: called on every process with all groups of a step, graded, their advantages
             [groups, size], and the step.
         on_drops: called on every process with the ledger entries of dropped groups, and the step.
@@ -55,11 +56,12 @@ class Algorithm:
     advantage_label: str = "advantage"
     group_filters: Sequence[NamedFilter] = ()
     microbatch_tokens: int | None = None
+    old_logprobs: str = "recompute"
     on_rollouts: Callable[[list[Group], torch.Tensor, int], None] | None = None
     on_drops: Callable[[list[LedgerEntry], int], None] | None = None
 
 
-class MathGRPOTrainer(GRPOTrainer):
+class MathGRPOTrainer(CutUpdate):
     """TRL's `GRPOTrainer` over a `Sampler` and an `Algorithm`.
 
     Args:
@@ -90,13 +92,12 @@ class MathGRPOTrainer(GRPOTrainer):
         self._calls = [_RewardCall(reward) for reward in algorithm.rewards]
         self._groups: list[Group] = []
         self._reward_matrix = torch.empty(0)
-        self._seconds: dict[str, float] = {}
+        self.microbatch_tokens = algorithm.microbatch_tokens
         # the rows stay ours: a column of mixed types would not survive the dataset's own typing
         dataset = Dataset.from_dict({"prompt": list(prompts), "row": list(range(len(problems)))})
         super().__init__(
             reward_funcs=list(self._calls), rollout_func=_rollouts_of_trainer, train_dataset=dataset, **kwargs
         )
-        self.model_accepts_loss_kwargs = True  # losses are scaled here, once, not by the accumulation count
         # TRL would tell truncation from the last token; ours is the engine's word, applied below
         self._mask_truncated = bool(self.args.mask_truncated_completions)
         self.mask_truncated_completions = False
@@ -113,7 +114,10 @@ class MathGRPOTrainer(GRPOTrainer):
         self.vllm_generation = WeightBridge(
             self.sampler, self.reference, self.model, self.accelerator, engine_dtype(self), probe, freshness
         )
-        self.vllm_importance_sampling_correction = correct_sampling
+        # the engine's own log-probabilities as the old ones leave nothing to correct beside the ratio
+        self.vllm_importance_sampling_correction = (
+            correct_sampling and self.algorithm.old_logprobs != "engine"
+        )
         self.use_vllm = True
         self._last_loaded_step = -1
 
@@ -125,7 +129,7 @@ class MathGRPOTrainer(GRPOTrainer):
             started = time.perf_counter()
             self.vllm_generation.sync_weights()
             self._last_loaded_step = self.state.global_step
-            self._spent("sync", started)
+            self.spent("sync", started)
         return self.sampler
 
     def _roll_out(self, prompts: list[str]) -> dict[str, Any]:
@@ -138,7 +142,7 @@ class MathGRPOTrainer(GRPOTrainer):
         prompt_ids = self._tokenizer(text=list(unique))["input_ids"]
         groups = sampler.generate(prompt_ids, self.settings, n=size)
         self._groups = [replace(g, prompt=p) for g, p in zip(groups, unique, strict=True)]
-        self._spent("generate", started)
+        self.spent("generate", started)
         rollouts = [r for g in self._groups for r in g.rollouts]
         return {
             "prompt_ids": [list(g.prompt_ids) for g in self._groups for _ in g.rollouts],
@@ -185,7 +189,7 @@ class MathGRPOTrainer(GRPOTrainer):
         self.reward_weights = torch.tensor(self._weights)  # TRL's own sum, which it logs, weighs alike
         self._reward_matrix = matrix
         self._attach_grades([row["row"] for row in inputs])
-        self._spent("grade", started)
+        self.spent("grade", started)
         return matrix
 
     def _attach_grades(self, rows: list[int]) -> None:
@@ -219,16 +223,17 @@ class MathGRPOTrainer(GRPOTrainer):
         matrix = self._reward_matrix
         rewards = combine_rewards(matrix, self.reward_weights.to(matrix)).view(-1, size)
         lengths = torch.tensor([len(r.token_ids) for r in every], device=device).view(-1, size)
-        kept = torch.ones(len(every), dtype=torch.bool, device=device)
+        kept = torch.ones(len(every), dtype=torch.bool, device=device)  # all rows of dropped groups leave
+        whole = torch.ones_like(kept)  # truncated rows only lose their tokens: TRL counts them as rows
         if self._mask_truncated:
-            kept &= torch.tensor([r.finish_reason != "length" for r in every], device=device)
+            whole &= torch.tensor([r.finish_reason != "length" for r in every], device=device)
         advantages = compute_advantages(
             self.algorithm.advantage,
             self.algorithm.advantage_label,
             rewards,
             lengths=lengths,
             parts=matrix.view(-1, size, matrix.size(1)),
-            mask=kept.view(-1, size),
+            mask=whole.view(-1, size),
         ).view(-1)
         step = self.state.global_step
         if mode == "train" and self.algorithm.group_filters:
@@ -240,12 +245,16 @@ class MathGRPOTrainer(GRPOTrainer):
             self._metrics[mode]["groups_dropped"].append(len(dropped) / len(groups))
 
         output["advantages"] = advantages[mine]
+        if self.algorithm.old_logprobs == "engine":
+            output["old_per_token_logps"] = self._old_logps(output["completion_ids"].size(1))
         self._logs["advantages"].extend(
             advantages.tolist()
         )  # a deque of one generation batch: replaces TRL's
-        if not bool(kept.all()):
+        output["kept"] = kept[mine]
+        trained = kept & whole
+        if not bool(trained.all()):
             # one effective mask above and below the fraction line
-            output["completion_mask"] = output["completion_mask"] * kept[mine].unsqueeze(1).int()
+            output["completion_mask"] = output["completion_mask"] * trained[mine].unsqueeze(1).int()
             output["num_items_in_batch"] = self.accelerator.gather(output["completion_mask"].sum()).sum()
         self._metrics[mode]["tokens"].append(int(lengths.sum()))
         metrics.log(self._metrics[mode], metrics.rollout_metrics(every))
@@ -253,81 +262,27 @@ class MathGRPOTrainer(GRPOTrainer):
             self.algorithm.on_rollouts(groups, advantages.view(-1, size), step)
         return output
 
-    # -- the update -------------------------------------------------------------------------------
-
-    def _prepare_inputs(self, generation_batch: Any) -> Any:
-        if isinstance(generation_batch, microbatches.MicroBatch):
-            return generation_batch
-        return super()._prepare_inputs(generation_batch)
+    def _old_logps(self, width: int) -> torch.Tensor | None:
+        if self.algorithm.old_logprobs != "engine":
+            return None
+        logps = torch.zeros(len(self._rollouts), width, device=self.accelerator.device)
+        for row, rollout in zip(logps, self._rollouts, strict=True):
+            row[: len(rollout.token_ids)] = torch.tensor(rollout.logprobs or (), dtype=torch.float32)
+        if not bool(torch.isfinite(logps).all()):
+            raise EngineError(
+                f"The {self.sampler.name} engine gave log-probabilities that are not finite. "
+                "Set rollout.old_logprobs: recompute."
+            )
+        return logps
 
     def training_step(
         self, model: torch.nn.Module, inputs: Any, num_items_in_batch: Any = None
     ) -> torch.Tensor:
-        """One optimizer step's rollouts in, gradients out; returns the loss of the uncut batch."""
-        model.train()
-        batch = self._prepare_inputs(inputs)  # generates when it is time to
-        started = time.perf_counter()
-        mode_metrics = self._metrics["train"]
-        before = {name: len(values) for name, values in mode_metrics.items()}
-        parts = self._cut(batch)
-        loss = torch.zeros((), device=self.accelerator.device)
-        for i, part in enumerate(parts):
-            last = i + 1 == len(parts)
-            with nullcontext() if last else self.accelerator.no_sync(model):
-                # transformers' own step: forward, loss, backward (TRL's would count a step for each part)
-                loss += Trainer.training_step(self, model, part, num_items_in_batch)
-        metrics.collapse(mode_metrics, before, [p.tokens for p in parts])
-        self._step += 1
-        self._spent("update", started)
-        mode_metrics["microbatches"].append(len(parts))
-        for phase, seconds in self._seconds.items():
-            mode_metrics[f"time/{phase}"].append(seconds)
-        mode_metrics["step_time"].append(sum(self._seconds.values()))
-        self._seconds = {}
+        """See `CutUpdate.training_step`; tells how fresh the engine was."""
+        loss = super().training_step(model, inputs, num_items_in_batch)
         if not self.sampler.shares_weights and self.vllm_generation.difference is not None:
-            mode_metrics["engine/freshness"].append(self.vllm_generation.difference)
+            self._metrics["train"]["engine/freshness"].append(self.vllm_generation.difference)
         return loss
-
-    def _cut(self, batch: dict[str, Any]) -> list[microbatches.MicroBatch]:
-        prompts, completions = (lengths.tolist() for lengths in microbatches.row_lengths(batch))
-        counted = [i for i, length in enumerate(completions) if length > 0]
-        rows = [i for i in counted if self._has_work(batch, i)]
-        chosen = microbatches.plan(
-            [prompts[i] for i in rows], [completions[i] for i in rows], self.algorithm.microbatch_tokens
-        )
-        parts = [microbatches.take(batch, [rows[i] for i in chunk]) for chunk in chosen]
-        # what is not computed still counts in the means: the update is that of all counted rows
-        tokens = int(batch["completion_mask"].sum())
-        counts = torch.tensor([len(parts), len(counted), tokens, len(rows)], device=self.accelerator.device)
-        every = self.accelerator.gather(counts).view(-1, 4).float()
-        most, _, _, _ = every.amax(0).tolist()
-        _, mean_rows, mean_tokens, worked = every.mean(0).tolist()
-        self._metrics["train"]["rows_with_advantage"].append(worked / max(mean_rows, 1.0))
-        # the loss calls collectives, so every rank makes equally many calls
-        parts += [microbatches.empty(batch) for _ in range(max(int(most), 1) - len(parts))]
-        return [
-            p if p.tokens == 0 else microbatches.weigh(p, self.loss_type, mean_rows, mean_tokens)
-            for p in parts
-        ]
-
-    def _has_work(self, batch: dict[str, Any], row: int) -> bool:
-        """Whether the row's loss has a gradient; without an advantage only terms beside the policy's have."""
-        beside = self.beta != 0.0 or self._entropy_bonus_enabled or self.aux_loss_enabled
-        # the quantile of high-entropy tokens is taken over all rows
-        if beside or self.top_entropy_quantile < 1.0:
-            return True
-        return bool((batch["advantages"][row] != 0).any())
-
-    def compute_loss(
-        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
-    ) -> torch.Tensor:
-        """TRL's loss, times what this micro-batch counts for."""
-        with ragged_gather(self.accelerator):
-            loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        return loss * inputs.weight if isinstance(inputs, microbatches.MicroBatch) else loss
-
-    def _spent(self, phase: str, started: float) -> None:
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + time.perf_counter() - started
 
 
 class _RewardCall:

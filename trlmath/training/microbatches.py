@@ -28,8 +28,8 @@ _PROMPT_KEYS = ("prompt_ids", "prompt_mask")
 
 # How a loss type averages, and so what share of the whole a micro-batch's own mean stands for.
 # TRL takes these means per process and per accumulation step; we take them over the whole optimizer
-# step, which is what TRL computes when a step is one uncut batch on one process. Rows masked as a whole
-# (truncated ones, dropped groups) are out of the sum and of the count alike; TRL would still count them.
+# step, which is what TRL computes when a step is one uncut batch on one process. A truncated row that is
+# masked still counts as a row, as in TRL; rows of dropped groups are out of the sum and of the count alike.
 MEAN_OVER_ROWS = frozenset({"grpo", "sapo", "dr_grpo", "luspo"})
 MEAN_OVER_TOKENS = frozenset({"bnpo"})
 SUM_OVER_FIXED = frozenset({"dapo", "cispo", "vespo"})
@@ -40,10 +40,12 @@ class MicroBatch(dict):
 
     Attributes:
         weight: factor for the loss of this micro-batch.
+        token_share: factor for means over tokens beside the loss (an entropy bonus).
         tokens: completion tokens trained on, for weighing metrics.
     """
 
     weight: float = 1.0
+    token_share: float = 1.0
     tokens: int = 0
 
 
@@ -84,6 +86,55 @@ def plan(
     return batches
 
 
+def plan_shared(
+    keys: Sequence[int], prompt_lengths: Sequence[int], completion_lengths: Sequence[int], budget: int | None
+) -> list[list[int]]:
+    """Partition rows that lie end to end behind the prompt they share into micro-batches of `budget` tokens.
+
+    Rows of one prompt stay together where they fit; a prompt whose rows do not fit is computed once for
+    each piece. A row longer than the budget goes alone.
+
+    Args:
+        keys: equal numbers for rows of one prompt.
+        prompt_lengths, completion_lengths: tokens of each row.
+        budget: None puts all rows into one.
+
+    Returns:
+        row numbers of each micro-batch, the fullest first.
+    """
+    members: dict[int, list[int]] = {}
+    for row in sorted(range(len(keys)), key=lambda i: (-completion_lengths[i], i)):
+        members.setdefault(keys[row], []).append(row)
+    pieces: list[tuple[int, list[int]]] = []
+    for rows in members.values():
+        cost, piece = prompt_lengths[rows[0]], list[int]()
+        for row in rows:
+            if piece and budget is not None and cost + completion_lengths[row] > budget:
+                pieces.append((cost, piece))
+                cost, piece = prompt_lengths[row], []
+            cost += completion_lengths[row]
+            piece.append(row)
+        pieces.append((cost, piece))
+    pieces.sort(key=lambda piece: -piece[0])
+    batches: list[tuple[int, list[int]]] = []
+    for cost, rows in pieces:
+        fits = (i for i, (used, _) in enumerate(batches) if budget is None or used + cost <= budget)
+        place = next(fits, None)
+        if place is None:
+            batches.append((cost, rows))
+        else:
+            batches[place] = (batches[place][0] + cost, batches[place][1] + rows)
+    return [rows for _, rows in sorted(batches, key=lambda batch: -batch[0])]
+
+
+def joined(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return (input ids, attention mask), each [rows, prompt + completion]."""
+    return (
+        torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1),
+        torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1),
+    )
+
+
 def take(batch: Batch, rows: Sequence[int]) -> MicroBatch:
     """Return `rows` of `batch`, trimmed to the longest prompt and completion among them."""
     index = torch.as_tensor(list(rows), device=batch["completion_ids"].device)
@@ -109,23 +160,27 @@ def take(batch: Batch, rows: Sequence[int]) -> MicroBatch:
 def empty(batch: Batch) -> MicroBatch:
     """A micro-batch of one row that counts for nothing, for ranks that have fewer than the others."""
     part = take(batch, [0])
-    part["completion_mask"] = torch.zeros_like(part["completion_mask"])
-    part.weight, part.tokens = 0.0, 0
+    for key in _COMPLETION_KEYS:
+        # log-probabilities too: against a masked token's 0 a very unlikely one would give 0 x inf
+        if key in part and key != "completion_ids":
+            part[key] = torch.zeros_like(part[key])
+    part.weight, part.token_share, part.tokens = 0.0, 0.0, 0
     return part
 
 
 def weigh(part: MicroBatch, loss_type: str, rows: float, tokens: float) -> MicroBatch:
-    """Set the weight of `part` in a step whose mean process has `rows` trained rows and `tokens` tokens.
+    """Set the weight of `part` in a step whose mean process has `rows` counted rows and `tokens` tokens.
 
     Means over processes (a fraction) make the average of gradients over processes the gradient of the
     whole, however unevenly the rows fell.
     """
     counted = int((_counted(part).sum(-1) > 0).sum())
     size = part["completion_ids"].size(0)
+    part.token_share = part.tokens / max(tokens, 1e-9)
     if loss_type in MEAN_OVER_ROWS:
         part.weight = size / max(rows, 1e-9) if counted else 0.0
     elif loss_type in MEAN_OVER_TOKENS:
-        part.weight = part.tokens / max(tokens, 1e-9)
+        part.weight = part.token_share
     elif loss_type in SUM_OVER_FIXED:
         part.weight = 1.0
     else:

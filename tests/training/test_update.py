@@ -1,0 +1,161 @@
+"""Golden: the cut update's gradient is that of TRL's own uncut batch, for every loss and every term of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import updating
+from transformers import AutoModelForCausalLM
+
+BUDGET = 60
+
+
+def tame(model):
+    """Log-probabilities as of a language model: summed over a row, wild ones let vespo magnify rounding."""
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(0.2)
+    return model
+
+
+@pytest.fixture(scope="module")
+def plain(tiny_dir, tmp_path_factory):
+    """TRL's own trainer, whose attributes the tests set."""
+    model = tame(AutoModelForCausalLM.from_pretrained(tiny_dir, dtype="float32"))
+    return updating.plain_trl(
+        model,
+        output_dir=str(tmp_path_factory.mktemp("plain")),
+        bf16=False,
+        use_cpu=True,
+        report_to=[],
+        gradient_checkpointing=False,
+        per_device_train_batch_size=8,
+        num_generations=4,
+        max_completion_length=24,
+    )
+
+
+@pytest.fixture(scope="module", params=["shared", "padded"])
+def cut(trainer_builder, tmp_path_factory, request):
+    """Our trainer with a budget; once with shared prompts, once with padded rows."""
+    trainer = trainer_builder(tmp_path_factory.mktemp("cut"), {"microbatch_tokens": BUDGET})
+    tame(trainer.model)
+    assert trainer.padded_because is None
+    if request.param == "padded":
+        trainer.padded_because = "the test wants it"
+    return trainer
+
+
+def changed(trainers, **attributes):
+    for trainer in trainers:
+        for name, value in attributes.items():
+            owner = trainer.args if name == "steps_per_generation" else trainer
+            setattr(owner, name, value)
+
+
+@pytest.fixture
+def ours(cut):
+    before = dict(vars(cut)), cut.args.steps_per_generation
+    yield cut
+    vars(cut).update(before[0])
+    cut.args.steps_per_generation = before[1]
+
+
+@pytest.fixture
+def both(ours, plain):
+    before = dict(vars(plain)), plain.args.steps_per_generation
+    yield ours, plain
+    vars(plain).update(before[0])
+    plain.args.steps_per_generation = before[1]
+
+
+def agree(ours, plain, batch, theirs=None):
+    expected = updating.trl_gradient(plain, batch if theirs is None else theirs)
+    found = updating.our_gradient(ours, batch)
+    assert ours._metrics["train"]["microbatches"][-1] > 2
+    assert updating.difference(found, expected) < 1e-5
+
+
+@pytest.mark.parametrize("loss_type", updating.LOSS_TYPES)
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_every_loss(both, loss_type, level):
+    changed(both, loss_type=loss_type, importance_sampling_level=level)
+    agree(*both, updating.make_batch())
+
+
+@pytest.mark.parametrize("loss_type", updating.LOSS_TYPES)
+def test_off_policy_rows(both, loss_type):
+    changed(both, loss_type=loss_type)
+    agree(*both, updating.with_logps(both[1], updating.make_batch(), ["old_per_token_logps"]))
+
+
+@pytest.mark.parametrize("loss_type", updating.LOSS_TYPES)
+def test_kl_to_a_reference(both, loss_type):
+    changed(both, loss_type=loss_type, beta=0.1)
+    names = ["old_per_token_logps", "ref_per_token_logps"]
+    agree(*both, updating.with_logps(both[1], updating.make_batch(), names))
+
+
+@pytest.mark.parametrize("loss_type", updating.LOSS_TYPES)
+@pytest.mark.parametrize("per", ["token", "sequence"])
+def test_importance_correction_of_an_engine(both, loss_type, per):
+    changed(both, loss_type=loss_type, use_vllm=True, vllm_importance_sampling_correction=True)
+    names = ["old_per_token_logps", "sampling_per_token_logps"]
+    batch = updating.with_logps(both[1], updating.make_batch(), names)
+    difference = (batch["old_per_token_logps"] - batch["sampling_per_token_logps"]) * batch["completion_mask"]
+    if per == "sequence":
+        difference = difference.sum(-1, keepdim=True)
+    agree(*both, {**batch, "importance_sampling_ratio": difference.exp().clamp(max=3.0)})
+
+
+@pytest.mark.parametrize("loss_type", updating.LOSS_TYPES)
+def test_masked_truncated_rows_count_as_rows_as_in_trl(both, loss_type):
+    changed(both, loss_type=loss_type)
+    batch = updating.make_batch()
+    batch["completion_mask"][[1, 6, 7, 18]] = 0
+    batch["num_items_in_batch"] = batch["completion_mask"].sum()
+    agree(*both, batch)
+
+
+@pytest.mark.parametrize("loss_type", updating.LOSS_TYPES)
+def test_dropped_groups_are_as_if_never_drawn(both, loss_type):
+    changed(both, loss_type=loss_type)
+    batch = updating.make_batch()
+    kept = torch.ones(20, dtype=torch.bool)
+    kept[4:8] = False
+    left = updating.rows_of(batch, kept.nonzero().squeeze(1))
+    left["num_items_in_batch"] = left["completion_mask"].sum()
+    mask = batch["completion_mask"] * kept[:, None]
+    agree(*both, {**batch, "completion_mask": mask, "num_items_in_batch": mask.sum(), "kept": kept}, left)
+
+
+@pytest.mark.parametrize("loss_type", updating.LOSS_TYPES)
+def test_one_of_several_updates_on_a_rollout(both, loss_type):
+    changed(both, loss_type=loss_type, steps_per_generation=2)
+    batch = updating.with_logps(both[1], updating.make_batch(), ["old_per_token_logps"])
+    for rows in (torch.arange(0, 20, 2), torch.arange(1, 20, 2)):  # groups are torn apart by TRL's shuffle
+        agree(*both, updating.rows_of(batch, rows))
+
+
+@pytest.mark.parametrize("loss_type", updating.LOSS_TYPES)
+@pytest.mark.parametrize("terms", [{"entropy_coef": 0.3}, {"top_entropy_quantile": 0.3}])
+def test_terms_that_are_means_over_all_tokens(both, loss_type, terms):
+    changed(both, loss_type=loss_type, **terms)
+    changed(both, _entropy_bonus_enabled="entropy_coef" in terms)
+    agree(*both, updating.make_batch())
+    assert both[0].entropy_coef == both[1].entropy_coef
+
+
+def test_a_step_without_work_has_gradient_zero(ours):
+    batch = updating.make_batch()
+    batch["advantages"].zero_()
+    found = updating.our_gradient(ours, batch)
+    assert all(float(g.abs().max()) == 0 for g in found.values())
+    assert ours._metrics["train"]["rows_with_advantage"][-1] == 0
+
+
+def test_an_improbable_token_in_an_empty_part_is_no_nan(ours):
+    batch = updating.with_logps(ours, updating.make_batch(), ["old_per_token_logps"])
+    batch["advantages"].zero_()
+    batch["old_per_token_logps"] -= 200.0
+    found = updating.our_gradient(ours, batch)
+    assert all(torch.isfinite(g).all() for g in found.values())
