@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from trlmath.types import Grade, Group, Rollout
 
 PROJECT = "trlmath"
+# Raised when a hook or a component's contract changes so that a plugin must change. A plugin may declare
+# the one it was written for: `trlmath_api = 1` at the top of its module.
+API = 1
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module, metadata
+from types import ModuleType
 from typing import Any, Literal
 
 import pluggy
@@ -16,7 +17,8 @@ import pluggy
 from trlmath import __version__, hookspecs
 from trlmath.components import PLURAL, Component, Kind, Registry
 from trlmath.errors import PluginError, nearest
-from trlmath.hookspecs import PROJECT
+from trlmath.hookspecs import API, PROJECT
+from trlmath.plugin_trace import call_traced, tell_no_implementation
 from trlmath.targets import Origin, is_code, place_of
 
 BUILTIN = "trlmath.builtin"
@@ -76,6 +78,33 @@ def discover() -> Plugins:
     return found
 
 
+def load_alone(module: str | ModuleType, distribution: str = "", version: str = "") -> Plugins:
+    """Load one plugin module by itself, installed or not: what `plugins check` and tests look at.
+
+    Args:
+        module: its name, or the module.
+        distribution, version: what to call it; default the module's name.
+    """
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(hookspecs)
+    found = Plugins(manager)
+    name = module if isinstance(module, str) else module.__name__
+    plugin = Plugin(name, name, distribution or name, version or "(not installed)")
+    _load(found, plugin, lambda: import_module(name) if isinstance(module, str) else module)
+    return found
+
+
+def module_of(component: Component) -> str | None:
+    """The plugin module that offers a registered component; None for ``module:attr`` and ``file.py:attr``."""
+    key = (component.kind, component.name)
+    for plugin in discover().working:
+        if (component.origin.distribution, component.origin.version) == (plugin.distribution, plugin.version):
+            offers = {(c.kind, c.name) for c in load_alone(plugin.module).registry}
+            if key in offers:
+                return plugin.module
+    return None
+
+
 def registry() -> Registry:
     """Return the process-wide registry. Raises PluginError when two distributions offer one name."""
     found = discover()
@@ -106,9 +135,13 @@ def decide(hook: str, **arguments: Any) -> Any:
 
 
 def _answers(hook: str, arguments: dict[str, Any]) -> Iterator[Any]:
-    for implementation in reversed(getattr(plugin_manager().hook, hook).get_hookimpls()):
+    implementations = getattr(plugin_manager().hook, hook).get_hookimpls()
+    if not implementations:
+        tell_no_implementation(hook)
+    for implementation in reversed(implementations):
+        wanted = {name: arguments[name] for name in implementation.argnames}
         try:
-            yield implementation.function(**{name: arguments[name] for name in implementation.argnames})
+            yield call_traced(hook, str(implementation.plugin_name), implementation.function, wanted)
         except Exception as error:
             raise PluginError(
                 f"the hook {hook} of plugin {implementation.plugin_name} raised "
@@ -146,6 +179,7 @@ def _load(found: Plugins, plugin: Plugin, load: Callable[[], Any]) -> None:
     module = None
     try:
         module = load()
+        _refuse_other_api(module)
         found.manager.register(module, name=label)
         _refuse_unknown_hooks(found.manager, module)
         _collect(found, plugin, module, added)
@@ -158,6 +192,16 @@ def _load(found: Plugins, plugin: Plugin, load: Callable[[], Any]) -> None:
         )
     else:
         found.working.append(plugin)
+
+
+def _refuse_other_api(module: Any) -> None:
+    wanted = getattr(module, "trlmath_api", API)
+    if wanted != API:
+        newer = isinstance(wanted, int) and wanted > API
+        way_out = "upgrade trlmath" if newer else "install a release of the plugin written for it"
+        raise PluginError(
+            f"it declares trlmath_api = {wanted!r}, and trlmath {__version__} has API {API}: {way_out}."
+        )
 
 
 def _refuse_unknown_hooks(manager: pluggy.PluginManager, module: Any) -> None:
@@ -176,7 +220,8 @@ def _collect(found: Plugins, plugin: Plugin, module: Any, added: list[Component]
         for implementation in hook.get_hookimpls():
             if implementation.plugin is module:
                 offers = {"register": _registrar(found, plugin, kind, added, implementation.function)}
-                implementation.function(**{name: offers[name] for name in implementation.argnames})
+                wanted = {name: offers[name] for name in implementation.argnames}
+                call_traced(f"register_{PLURAL[kind]}", str(plugin), implementation.function, wanted)
 
 
 def _registrar(

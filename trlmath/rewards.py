@@ -62,10 +62,14 @@ class RewardCaller:
                     f"Its arguments: {', '.join(self._named)}."
                 )
 
+    def required(self) -> set[str]:
+        """Names of the arguments without a default, columns and `PROVIDED` ones."""
+        return {name for name, p in self._named.items() if p.default is p.empty}
+
     def check_columns(self, available: Iterable[str]) -> None:
         """Raise RecipeError when the dataset lacks a column that the reward needs; call before training."""
         available = list(available)
-        needed = {n: n for n, p in self._named.items() if p.default is p.empty and n not in PROVIDED}
+        needed = {name: name for name in self.required() if name not in PROVIDED}
         for parameter, column in (needed | self._columns).items():
             if column not in available and column not in PROVIDED:
                 raise RecipeError(
@@ -95,11 +99,15 @@ class RewardCaller:
         return self._check(answer, completions)
 
     def _call(self, given: Mapping[str, Any]) -> Any:
-        answer = self.function(**self._arguments(given))
-        # TRL takes coroutine functions too; each is awaited before the next reward is called.
+        return self.finish(self.function(**self.arguments(given)))
+
+    @staticmethod
+    def finish(answer: Any) -> Any:
+        """Await what a coroutine function returned; TRL takes those too."""
         return asyncio.run(_wait_for(answer)) if inspect.isawaitable(answer) else answer
 
-    def _arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What the function is called with: of `given` what it names, renamed and shaped as the entry says."""
         # lists of its own: what one reward does to them, the next must not see
         given = {name: _own(value) for name, value in given.items()}
         if self._chat:

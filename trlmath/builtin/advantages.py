@@ -7,7 +7,7 @@ exactly 0 and no statistic counts it. Where no rollout differs from its baseline
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from trlmath.errors import PluginError
 
@@ -26,6 +26,7 @@ class GroupAdvantage:
 
     std: bool = True
     eps: float = 1e-6
+    conformance: ClassVar = {"centred": True}
 
     def __call__(self, rewards: Tensor) -> Tensor:
         check_shape(rewards)
@@ -44,6 +45,10 @@ class BatchAdvantage:
 
     baseline: Literal["group", "batch"] = "group"
     eps: float = 1e-6
+    conformance: ClassVar = {
+        "centred": True,
+        "waive": {"independent groups": "the standard deviation is that of the whole batch"},
+    }
 
     def __call__(self, rewards: Tensor) -> Tensor:
         check_shape(rewards)
@@ -60,6 +65,8 @@ class RlooAdvantage:
     Ahmadian et al., arXiv:2402.14740, eq. 10. A rollout without scorable peers gets 0.
     """
 
+    conformance: ClassVar = {"centred": True}
+
     def __call__(self, rewards: Tensor) -> Tensor:
         check_shape(rewards)
         count = rewards.isfinite().sum(dim=1, keepdim=True)
@@ -70,6 +77,8 @@ class RlooAdvantage:
 @dataclass(frozen=True)
 class NoBaseline:
     """The raw reward: ``A = r``. REINFORCE, Williams 1992, without a baseline."""
+
+    conformance: ClassVar = {"waive": {"constant groups": "without a baseline the raw reward stays"}}
 
     def __call__(self, rewards: Tensor) -> Tensor:
         check_shape(rewards)

@@ -18,6 +18,7 @@ class PromptLength:
     max: int
     min: int = 0
     moment: ClassVar[Literal["example"]] = "example"
+    conformance: ClassVar = {"options": {"max": 50}}
 
     def __post_init__(self) -> None:
         if not 0 <= self.min <= self.max:
@@ -53,7 +54,10 @@ class GradableGold:
 
 @dataclass
 class Duplicate:
-    """Drop rows whose question was seen before, blind to case and to white space unless told otherwise."""
+    """Drop rows whose question was seen before, blind to case and to white space.
+
+    `ignore_case: false` and `ignore_space: false` make it see them.
+    """
 
     ignore_case: bool = True
     ignore_space: bool = True

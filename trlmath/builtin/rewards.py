@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from trlmath.errors import RecipeError
 from trlmath.types import Grade
@@ -56,7 +56,7 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Format:
-    """1 when the format of `style` is kept, else 0, whatever the answer."""
+    """1 when the format of `style` is kept, else 0, whatever the answer; `mode` as for ``r1_zero``."""
 
     style: Style = "r1_zero"
     mode: Literal["strict", "reference"] = "strict"
@@ -88,6 +88,7 @@ class Length:
 
     target: int
     max: int
+    conformance: ClassVar = {"options": {"target": 2, "max": 4}}
 
     def __post_init__(self) -> None:
         if not 0 <= self.target < self.max:

@@ -78,6 +78,7 @@ class RisingThreshold:
     by: Literal["iteration", "pool"] = "iteration"
     score: str = "pass_rate"
     moment: ClassVar[Literal["trace"]] = "trace"
+    conformance: ClassVar = {"options": {"start": 0.3, "step": 0.1, "end": 0.8, "score": "reward"}}
     _threshold: float = field(default=0.0, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -124,6 +125,7 @@ class Elite:
     size: int
     score: str = "pass_rate"
     moment: ClassVar[Literal["trace"]] = "trace"
+    conformance: ClassVar = {"options": {"size": 4, "score": "reward"}}
     _pool: list[Problem] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -27,8 +27,13 @@ def get_soft_overlong_punishment(max_completion_len: int, soft_punish_cache: int
     return make(max_completion_len, soft_punish_cache)
 
 
+get_soft_overlong_punishment.conformance = {  # type: ignore[attr-defined]
+    "options": {"max_completion_len": 6, "soft_punish_cache": 3}
+}
+
+
 def get_repetition_penalty_reward(ngram_size: int = 3, max_penalty: float = -1.0) -> Callable[..., Any]:
-    """TRL: the share of repeated token n-grams times `max_penalty` (arXiv:2502.03373, C.2)."""
+    """TRL: the share of repeated token n-grams (`ngram_size`) times `max_penalty` (arXiv:2502.03373, C.2)."""
     from trl.rewards import get_repetition_penalty_reward as make
 
     return make(ngram_size, max_penalty)
@@ -41,7 +46,14 @@ def get_cosine_scaled_reward(
     min_value_correct: float = 0.5,
     max_value_correct: float = 1.0,
 ) -> Callable[..., Any]:
-    """TRL: correctness scaled by length along a cosine (arXiv:2502.03373, C.1)."""
+    """TRL: correctness scaled by length along a cosine (arXiv:2502.03373, C.1).
+
+    A right answer gets from `max_value_correct` (no tokens) to `min_value_correct` (`max_len` tokens), a
+    wrong one from `min_value_wrong` to `max_value_wrong`.
+    """
     from trl.rewards import get_cosine_scaled_reward as make
 
     return make(max_len, min_value_wrong, max_value_wrong, min_value_correct, max_value_correct)
+
+
+get_cosine_scaled_reward.conformance = {"options": {"max_len": 20}}  # type: ignore[attr-defined]

@@ -1,24 +1,26 @@
-"""``trlmath plugins list | show``: every component with kind, options and origin; broken plugins too."""
+"""``trlmath plugins list | show | doctor | check | new``: what recipes can name, and whether it is sound."""
 
 from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
 from trlmath.components import KINDS, Component
 from trlmath.errors import PluginError, TrlmathError, nearest
+from trlmath.options import REQUIRED
 from trlmath.plugins import Plugins, discover
 
 
 @click.group()
 def plugins() -> None:
-    """List and show components and the plugins that offer them."""
+    """List, show, check and make plugins."""
 
 
-@plugins.command("list", short_help="Show every component, and plugins that failed to load.")
+@plugins.command("list")
 @click.option("--kind", type=click.Choice(KINDS), help="Only this kind.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
 def list_(kind: str | None, as_json: bool) -> None:
@@ -37,6 +39,95 @@ def list_(kind: str | None, as_json: bool) -> None:
 @click.option("--kind", type=click.Choice(KINDS), help="Needed when several kinds have that name.")
 def show(name: str, kind: str | None) -> None:
     """Show one component: options, origin and documentation."""
+    for component in find(name, kind):
+        click.echo(f"{component.kind} {component.name}\n  from {component.origin}")
+        # Showing one component may import what it names; listing must not.
+        for option in component.options.values():
+            needed = "  (required)" if option.default is REQUIRED else ""
+            click.echo(f"  option {option}{needed}")
+        click.echo(_indented(component.doc) + "\n")
+
+
+@plugins.command()
+def doctor() -> None:
+    """Say what is wrong with installed plugins, and what to do. Exits with 1 when something is."""
+    from trlmath.plugin_doctor import diagnose
+
+    found = discover()
+    click.echo(f"{len(found.working)} plugins work: {', '.join(str(p) for p in found.working)}")
+    troubles = diagnose(found)
+    for trouble in troubles:
+        click.echo(f"\n{trouble.what}\n  {trouble.advice}")
+        if trouble.traceback:
+            click.echo(_indented(trouble.traceback, "    "))
+    if not troubles:
+        click.echo("nothing is wrong.")
+    sys.exit(1 if troubles else 0)
+
+
+@plugins.command()
+@click.argument("name", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every component of every plugin, built-ins too.")
+@click.option("--kind", type=click.Choice(KINDS), help="Only this kind.")
+@click.option(
+    "-o", "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option to build with."
+)
+@click.option("--chat", is_flag=True, help="A reward that reads completion[0]['content'].")
+@click.option("--failures", is_flag=True, help="Show only what fails.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
+def check(
+    name: str | None,
+    everything: bool,
+    kind: str | None,
+    options: tuple[str, ...],
+    chat: bool,
+    failures: bool,
+    as_json: bool,
+) -> None:
+    """Run the conformance suite on a component, a distribution, module:attr, file.py:attr, or --all.
+
+    Each property passes, or its smallest counterexample is shown. Exits with 1 when one fails.
+    """
+    from trlmath.conformance import Report, check_subjects
+
+    if (name is None) != everything:
+        raise click.UsageError("give one NAME (or distribution), or --all.")
+    subjects = _subjects(name, kind, _options_given(options), chat)
+
+    def tell(report: Report) -> None:
+        if not as_json and (report.failures or not failures):
+            click.echo(report.to_text(everything=not failures))
+
+    reports = check_subjects(subjects, told=tell)
+    broken = discover().broken if everything else []
+    failed = sum(len(report.failures) for report in reports)
+    if as_json:
+        click.echo(json.dumps([report.to_dict() for report in reports], indent=2))
+    else:
+        checked = sum(len(report.results) for report in reports)
+        click.echo(f"\n{len(reports)} components, {checked} properties, {failed} failures")
+        for plugin in broken:
+            click.echo(f"not checked, since it does not load: {plugin} (see `trlmath plugins doctor`)")
+    sys.exit(1 if failed or broken else 0)
+
+
+@plugins.command()
+@click.argument("name")
+@click.option("--kind", type=click.Choice(KINDS), default="reward", show_default=True, help="What it offers.")
+@click.option("--into", type=click.Path(path_type=Path), default=Path(), help="Folder to write it into.")
+def new(name: str, kind: str, into: Path) -> None:
+    """Write a complete plugin distribution called trlmath-NAME, with tests that pass."""
+    from trlmath.scaffold import write_plugin
+
+    folder = write_plugin(name, kind, into)  # type: ignore[arg-type]
+    click.echo(
+        f"wrote {folder}: README.md says what to change. Next:\n\n"
+        f"  pip install -e '{folder}[test]'\n  trlmath plugins list\n  pytest {folder}"
+    )
+
+
+def find(name: str, kind: str | None) -> list[Component]:
+    """Components of a name. Raises PluginError with the nearest when there is none."""
     registry = discover().registry
     found = [c for c in registry if c.name == name and kind in (None, c.kind)]
     if not found and ":" in name:
@@ -47,12 +138,43 @@ def show(name: str, kind: str | None) -> None:
             " ".join([f"no component is called {name!r}.{nearest(name, names)}", *registry.hints])
             + " See `trlmath plugins list`."
         )
-    for component in found:
-        click.echo(f"{component.kind} {component.name}\n  from {component.origin}")
-        # Showing one component may import what it names; listing must not.
-        for option in component.options.values():
-            click.echo(f"  option {option}")
-        click.echo(_indented(component.doc) + "\n")
+    return found
+
+
+def _subjects(name: str | None, kind: str | None, options: dict[str, Any], chat: bool) -> list[Any]:
+    from trlmath.conformance import Subject, subjects_of_plugin
+
+    working = discover().working
+    chosen = [p for p in working if name is None or p.distribution == name]
+    for broken in discover().broken:
+        if broken.distribution == name:
+            raise PluginError(f"the plugin {broken} failed to load:\n{broken.traceback}")
+    found = [
+        subject
+        for plugin in chosen
+        for subject in subjects_of_plugin(plugin.module, plugin.distribution, plugin.version)
+        if kind in (None, subject.component.kind)
+    ]
+    if name is None or chosen:
+        return found
+    from trlmath.plugins import module_of
+
+    return [
+        Subject(component, given=options, module=module_of(component), chat=chat)
+        for component in find(name, kind)
+    ]
+
+
+def _options_given(pairs: tuple[str, ...]) -> dict[str, Any]:
+    from trlmath.recipe.yamls import parse
+
+    given = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"-o {pair}: write KEY=VALUE.")
+        given[key] = parse(value, key)
+    return given
 
 
 def _options(component: Component) -> list[str]:
