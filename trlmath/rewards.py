@@ -107,7 +107,7 @@ class RewardCaller:
         return asyncio.run(_wait_for(answer)) if inspect.isawaitable(answer) else answer
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What the function is called with: of `given` what it names, renamed and shaped as the entry says."""
+        """What the function is called with: what it names of `given`, renamed and shaped as the entry says."""
         # lists of its own: what one reward does to them, the next must not see
         given = {name: _own(value) for name, value in given.items()}
         if self._chat:
