@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -17,6 +20,8 @@ from trlmath.errors import TrlmathError, visible
 from trlmath.recipe import Recipe, check_sections, load_recipe
 
 INTERRUPTED = 130
+# seconds that other processes than the first wait before they tell an error
+PATIENCE = 15.0
 
 
 def launch(name: str, run: Callable[[Recipe], None], check: Callable[[Recipe], None]) -> NoReturn:
@@ -63,10 +68,7 @@ def readable_errors() -> Iterator[None]:
     except TrlmathError as error:
         if os.environ.get("TRLMATH_TRACEBACK"):
             raise
-        if _first():
-            click.echo(f"error: {visible(error)}", err=True)
-        else:
-            click.echo(f"error in process {os.environ['RANK']}: {visible(error)}", err=True)
+        _tell(visible(error))
         leave(1)
     except click.ClickException as error:
         error.show()
@@ -75,6 +77,21 @@ def readable_errors() -> Iterator[None]:
         if _first():
             click.echo("\ninterrupted: what was written so far is complete and readable.", err=True)
         leave(INTERRUPTED)
+
+
+def _tell(error: str) -> None:
+    """Print an error once, and hand it to the launcher, whose own long report ends with it."""
+    if not _first():
+        # mistakes in a recipe meet every process: the first one tells, and the launcher then ends this one
+        time.sleep(PATIENCE)
+        click.echo(f"error in process {os.environ['RANK']}: {error}", err=True)
+    else:
+        click.echo(f"error: {error}", err=True)
+    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        extra = {"py_callstack": f"error: {error}", "timestamp": str(int(time.time()))}
+        Path(file).write_text(
+            json.dumps({"message": {"message": error, "extraInfo": extra}}), encoding="utf-8"
+        )
 
 
 def leave(status: int) -> NoReturn:
