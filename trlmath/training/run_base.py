@@ -16,6 +16,7 @@ from transformers import PrinterCallback, ProgressCallback
 from transformers.utils.logging import disable_progress_bar
 
 from trlmath.data.filtering import LedgerEntry
+from trlmath.data.fingerprint import fingerprint
 from trlmath.errors import RecipeError
 from trlmath.evaluation.prepare import evaluation_settings
 from trlmath.evaluation.report import EvaluationReport
@@ -35,7 +36,7 @@ from trlmath.sampling.settings import SamplingSettings
 from trlmath.training.display import Display, Silent
 from trlmath.training.model import lora_config
 from trlmath.training.observer import RunObserver
-from trlmath.training.prepare import PreparedRun, dropped_by_filter
+from trlmath.training.prepare import PreparedRun, dropped_by_filter, rows_by_filter
 
 
 class TrainingRun(ABC):
@@ -77,6 +78,8 @@ class TrainingRun(ABC):
         self._started = time.perf_counter()
         self._manifest = describe(
             recipe=recipe.name,
+            algorithm=self.algorithm,
+            seeds={"run": recipe.run.seed},
             processes=self.processes,
             model=self._prepared.model_path,
             prompt={"name": self._prepared.prompt.name, "sha256": self._prepared.prompt.sha256},
@@ -131,6 +134,14 @@ class TrainingRun(ABC):
                 "train": len(prepared.problems),
                 "eval": len(prepared.eval_problems),
                 "dropped": dropped_by_filter(prepared.ledger),
+                "filters": rows_by_filter(prepared),
+            },
+            "data": {
+                "train": {"name": prepared.recipe.data.train.name, "sha256": fingerprint(prepared.problems)},
+                "eval": {
+                    "name": prepared.recipe.data.eval.name if prepared.recipe.data.eval else None,
+                    "sha256": fingerprint(prepared.eval_problems),
+                },
             },
             "components": {
                 "rewards": [str(r.component.origin) for r in prepared.rewards],
