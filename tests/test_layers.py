@@ -19,7 +19,7 @@ LEVELS: list[set[str]] = [
     {"grading"},
     {
         *("hookspecs", "options", "targets", "components", "plugin_trace", "plugins", "plugin_doctor"),
-        *("composition", "rewards", "recipe"),
+        *("composition", "per_rollout", "rewards", "recipe"),
     },
     {"runs"},
     {"data", "sampling"},

@@ -203,6 +203,28 @@ def test_names_for_metrics():
     assert metric_name("/a/b.c/mine.py:score") == "mine.score"
 
 
+def test_functions_of_verifiers_rubrics_work_one_rollout_at_a_time():
+    def exact(completion, answer, **kwargs) -> float:
+        return float(completion[-1]["content"].endswith(answer))
+
+    async def brief(prompt, completion, state, info, level) -> float:
+        assert prompt == [{"role": "user", "content": f"p{level}"}]
+        assert state["completion"] == completion
+        assert state["answer"] == str(level)
+        assert info == {}
+        return 1.0 / len(completion[0]["content"])
+
+    def text_only(completion) -> float:
+        return float(len(completion))
+
+    assert [g.reward for g in caller(exact)(completions=["so 4", "so 5"], answer=["4", "4"])] == [1.0, 0.0]
+    assert rewards(brief) == [1.0, 0.1, 1 / 999]
+    assert rewards(text_only, **{"as": "text"}) == [1.0, 10.0, 999.0]
+    caller(brief).check_columns(["question", "answer", "level"])
+    with pytest.raises(RecipeError, match="no column 'level'"):
+        caller(brief).check_columns(["question", "answer"])
+
+
 def test_something_that_cannot_be_called():
     @dataclass
     class Nothing:

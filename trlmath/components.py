@@ -18,7 +18,7 @@ PLURAL: dict[Kind, str] = {kind: f"{kind}s" for kind in KINDS}
 
 # A function that names one of these (or takes **kwargs) is the component; any other makes one.
 _CALLED_WITH: dict[Kind, tuple[str, ...]] = {
-    "reward": ("completions", "completion_ids"),
+    "reward": ("completions", "completion_ids", "completion"),
     "advantage": ("rewards",),
     "filter": ("item",),
     "prompt": (),

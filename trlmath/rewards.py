@@ -13,6 +13,7 @@ from typing import Any
 from trlmath.components import Component, resolve
 from trlmath.composition import Rule
 from trlmath.errors import PluginError, RecipeError, TrlmathError, nearest
+from trlmath.per_rollout import PerRollout, is_per_rollout
 from trlmath.recipe.schema import RewardEntry
 from trlmath.types import Grade
 
@@ -49,7 +50,10 @@ class RewardCaller:
         self._who = f"reward {entry.name!r} ({component.origin})"
         if not callable(self.function):
             raise PluginError(f"{self._who} is a {type(self.function).__name__}, which cannot be called.")
-        self._chat = (entry.as_ or component.completions) == "chat"
+        single = is_per_rollout(self.function)
+        if single:
+            self.function = PerRollout(self.function)
+        self._chat = (entry.as_ or ("chat" if single else component.completions)) == "chat"
         parameters = inspect.signature(self.function).parameters
         self._takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         self._named = {n: p for n, p in parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
@@ -107,7 +111,7 @@ class RewardCaller:
         return asyncio.run(_wait_for(answer)) if inspect.isawaitable(answer) else answer
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What the function is called with: what it names of `given`, renamed and shaped as the entry says."""
+        """What the function is called with: what it names of `given`, renamed and shaped by the entry."""
         # lists of its own: what one reward does to them, the next must not see
         given = {name: _own(value) for name, value in given.items()}
         if self._chat:

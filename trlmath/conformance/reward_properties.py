@@ -101,10 +101,10 @@ def gold_wins(subject: Subject) -> None:
 
 @prop("inputs untouched", "changes nothing of what it is given", "reward")
 def inputs_untouched(subject: Subject) -> None:
-    function, reward = subject.component.build(subject.options), subject.reward()
+    reward = subject.reward()
     given = reward.arguments(subject.batch([("so </think> <answer> 2 </answer>", "2"), ("2", "-7")]))
     before = copy.deepcopy(given)
-    reward.finish(function(**given))
+    reward.finish(reward.function(**given))
     changed = [name for name in before if given[name] != before[name]]
     if changed:
         raise Broken(
