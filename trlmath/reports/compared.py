@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.table import Table
 
 from trlmath.evaluation.diff import Difference, Flip
 from trlmath.evaluation.regrade import Regraded
+from trlmath.reports.plain import PlainConsole
 
 
 def print_difference(found: Difference, first: str, second: str, show: int) -> None:
     """Print rates, difference, test and the first `show` flips each way."""
-    console = Console(highlight=False)
-    console.print(f"A {first}\nB {second}", markup=False, soft_wrap=True)
+    console = PlainConsole()
+    console.print(f"A {first}\nB {second}", soft_wrap=True)
     table = Table(
         title=f"{found.part} over {found.problems} common problems",
         title_justify="left",
@@ -41,7 +41,7 @@ def print_difference(found: Difference, first: str, second: str, show: int) -> N
         if flips and show:
             console.print(f"\n{title} ({len(flips)}):")
             for flip in flips[:show]:
-                console.print(_flip(flip), markup=False, soft_wrap=True)
+                console.print(_flip(flip), soft_wrap=True)
             if len(flips) > show:
                 console.print(f"  and {len(flips) - show} more (--show, --out)")
 
@@ -60,7 +60,7 @@ def _flip(flip: Flip) -> str:
 
 def print_regraded(found: Regraded, show: int) -> None:
     """Print how the categories moved, and the first `show` disagreements with both reasons."""
-    console = Console(highlight=False)
+    console = PlainConsole()
     differ = found.disagreements
     table = Table(
         title=f"{len(found.pairs)} completions graded again, {len(differ)} graded differently",
@@ -80,7 +80,7 @@ def print_regraded(found: Regraded, show: int) -> None:
             f"    before {_reward(old.reward)}  {old.category}: {old.reason}",
             f"    now    {_reward(new.reward)}  {new.category}: {new.reason}",
         ]
-        console.print("\n".join(lines), markup=False, soft_wrap=True)
+        console.print("\n".join(lines), soft_wrap=True)
     if len(differ) > show:
         console.print(f"\n  and {len(differ) - show} more (--show)")
 

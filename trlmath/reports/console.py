@@ -20,6 +20,7 @@ from rich.text import Text
 
 from trlmath.data.shown import ShownRow
 from trlmath.evaluation.report import EvaluationReport
+from trlmath.reports.plain import PlainConsole
 from trlmath.reports.tables import PARTS, evaluation_tables, interval
 from trlmath.reports.trace_rows import print_rows
 
@@ -31,7 +32,7 @@ class ConsoleDisplay:
     """Live bars in a terminal; plain lines, one every few percent, where output is no terminal."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(highlight=False)
+        self.console = console or PlainConsole()
 
     def note(self, text: str) -> None:
         """Print one line; markup in it is shown as it is."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rich.console import Console
 from rich.table import Table
 
 from trlmath.data.audit import Audit
+from trlmath.reports.plain import PlainConsole
 from trlmath.types import Problem
 
 
 def print_audit(found: Audit, problems: Sequence[Problem], name: str, against: str | None, show: int) -> None:
     """Print counts with what to do, lengths, and the first `show` rows of each finding."""
-    console = Console(highlight=False)
+    console = PlainConsole()
     table = Table(title=f"{name}: {found.rows} rows", title_justify="left")
     table.add_column("finding")
     table.add_column("rows", justify="right", no_wrap=True)
@@ -58,9 +58,7 @@ def print_audit(found: Audit, problems: Sequence[Problem], name: str, against: s
     for title, lines in _examples(found, problems):
         shown = list(lines)[:show]
         if shown:
-            console.print(
-                "\n".join([f"{title}:", *(f"  {line}" for line in shown)]), markup=False, soft_wrap=True
-            )
+            console.print("\n".join([f"{title}:", *(f"  {line}" for line in shown)]), soft_wrap=True)
 
 
 def _examples(found: Audit, problems: Sequence[Problem]) -> Iterable[tuple[str, Iterable[str]]]:
