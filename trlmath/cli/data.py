@@ -61,7 +61,7 @@ def check(
         from trlmath.plugins import registry
         from trlmath.reports.data_tables import print_audit
 
-        mapping = dict(_pair(column) for column in columns)
+        mapping = dict(pair(column) for column in columns)
         problems = load_problems(dataset, split, mapping)  # type: ignore[arg-type]
         if against is None and split == "train" and dataset in registry().names("dataset"):
             against = dataset
@@ -129,7 +129,8 @@ def inspect(recipe: str, overrides: tuple[str, ...], count: int, longest: int | 
             click.echo(line)
 
 
-def _pair(text: str) -> tuple[str, str]:
+def pair(text: str) -> tuple[str, str]:
+    """Split ``FIELD=COLUMN``. Raises RecipeError."""
     field, equals, column = text.partition("=")
     if not equals or not field or not column:
         raise RecipeError(f"--column {text!r} is not of the form FIELD=COLUMN, e.g. question=problem.")

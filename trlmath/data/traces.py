@@ -100,13 +100,21 @@ def without_repeated_tag(problems: Sequence[Problem], prompt: Prompt) -> tuple[l
     changed, count = [], 0
     for problem in problems:
         given = prompt.render(problem.question) if problem.prompt is None else problem.prompt
-        tag = _TAG.search(given) if isinstance(given, str) else None
-        trace = (problem.trace or "").lstrip()
-        if tag and trace.startswith(tag.group().strip()):
-            problem = replace(problem, trace=trace.removeprefix(tag.group().strip()))
-            count += 1
+        if problem.trace is not None and isinstance(given, str):
+            trace = after_tag(given, problem.trace)
+            count += trace != problem.trace
+            problem = replace(problem, trace=trace)
         changed.append(problem)
     return changed, count
+
+
+def after_tag(given: str, trace: str) -> str:
+    """The trace without the tag at its beginning that `given` ends with; else the trace as it is."""
+    tag = _TAG.search(given)
+    bare = trace.lstrip()
+    if tag is None or not bare.startswith(tag.group().strip()):
+        return trace
+    return bare.removeprefix(tag.group().strip())
 
 
 def _messages(value: Any, name: str, column: str, index: int) -> list[dict[str, Any]]:
