@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("trlmath.cli.serve:serve", "Start a vLLM server that runs can sample from and update."),
     "recipes": ("trlmath.cli.recipes:recipes", "List the shipped recipes, or copy one."),
     "study": ("trlmath.cli.study:study", "Run several recipes that belong together; one table."),
+    "traces": ("trlmath.cli.traces:traces", "Ask a stronger model for worked answers to train on."),
 }
 
 
