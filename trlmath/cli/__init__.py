@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plugins": ("trlmath.cli.plugins:plugins", "List, show, check and make plugins: what recipes can name."),
     "regrade": ("trlmath.cli.regrade:regrade", "Grade saved completions with another reward."),
     "report": ("trlmath.cli.report:report", "Make one HTML page of a run, or of several overlaid."),
+    "runs": ("trlmath.cli.runs:runs", "List and show runs, compare two, repeat one."),
     "serve": ("trlmath.cli.serve:serve", "Start a vLLM server that runs can sample from and update."),
     "recipes": ("trlmath.cli.recipes:recipes", "List the shipped recipes, or copy one."),
     "study": ("trlmath.cli.study:study", "Run several recipes that belong together; one table."),

@@ -1,0 +1,137 @@
+"""``trlmath runs``: list, show, diff, and a repeat that is the same to the last bit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+
+import pytest
+from click.testing import CliRunner
+from launching import environment, launch, metrics
+from run_files import make_run
+
+from trlmath.cli import cli
+from trlmath.errors import RecipeError
+from trlmath.runs.compare import fact_differences, last_numbers, recipe_differences
+from trlmath.runs.read import find_runs, read_run
+from trlmath.runs.reproduce import repeat_of
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    make_run(folder / "b-second", seed=1, advantage={"name": "group", "options": {"std": False}})
+    make_run(folder / "a-first", seed=0)
+    make_run(folder / "c-now", seed=2, steps=2, status="running")
+    (folder / "no-run").mkdir()
+    return folder
+
+
+def run(*arguments):
+    done = CliRunner().invoke(cli, ["runs", *map(str, arguments)], env={"COLUMNS": "120"})
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_list(folder):
+    rows = json.loads(run("list", folder, "--json"))
+    assert [row["name"] for row in rows] == ["a-first", "b-second", "c-now"]  # by their start
+    assert [row["status"] for row in rows] == ["finished", "finished", "running"]
+    assert rows[0]["after"] > rows[0]["before"]
+    assert rows[2]["after"] is None
+    text = CliRunner().invoke(cli, ["runs", "list", str(folder)], env={"COLUMNS": "80"}).output
+    assert all(name in text for name in ("a-first", "b-second", "c-now"))
+    assert max(map(len, text.splitlines())) <= 80
+    assert [path.name for path in find_runs(folder)] == ["a-first", "b-second", "c-now"]
+
+
+def test_show(folder):
+    text = run("show", folder / "b-second")
+    assert "advantage.options.std" in text
+    assert "train/reward" in text
+    assert "zero_spread" in text
+
+
+def test_a_name_in_runs_will_do(folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    (folder.parent / "runs").symlink_to(folder)
+    assert "finished" in run("show", "a-first")
+
+
+def test_differences(folder, tmp_path):
+    first, second = read_run(folder / "a-first"), read_run(folder / "b-second")
+    assert ("advantage.options.std", None, False) in recipe_differences(first, second)
+    assert all(key.startswith("advantage.options") for key, _, _ in recipe_differences(first, second))
+    assert ("packages.torch", "2.13.0", "2.13.1") in fact_differences(first, second)
+    assert recipe_differences(first, first) == fact_differences(first, first) == []
+    text = run("diff", folder / "a-first", folder / "b-second", "--out", tmp_path / "d.json")
+    assert "advantage.options.std" in text
+    assert "McNemar" in text
+    told = json.loads((tmp_path / "d.json").read_text())
+    assert told["evaluations"]["sampled"]["problems"] == 50
+    low, high = (told["evaluations"]["sampled"]["difference"][end] for end in ("low", "high"))
+    assert low <= told["evaluations"]["sampled"]["difference"]["value"] <= high
+
+
+def test_the_last_numbers(folder):
+    run = read_run(folder / "a-first")
+    numbers = last_numbers(run)
+    rewards = [row["train/reward"] for row in run.training]
+    assert numbers["train/reward"] == pytest.approx(sum(rewards[-10:]) / 10)
+    assert numbers["eval/both"] == run.metrics[-1]["eval/both"]
+    assert "train/grad_norm" not in numbers  # null in every row
+
+
+def test_a_repeat_needs_to_know_its_script(folder, tmp_path):
+    repeat = repeat_of(read_run(folder / "a-first"), tmp_path / "again")
+    assert repeat.command[1].endswith("grpo.py")
+    assert ("packages.torch" in [what for what, _, _ in repeat.changed]) is True
+    odd = make_run(tmp_path / "odd", steps=1)
+    told = json.loads((odd / "manifest.json").read_text()) | {"command": ["mine.py"]}
+    (odd / "manifest.json").write_text(json.dumps(told))
+    with pytest.raises(RecipeError, match=r"does not say which script.*mine\.py"):
+        repeat_of(read_run(odd), tmp_path / "again")
+
+
+def test_a_repeat_does_not_write_into_a_run(folder):
+    done = CliRunner().invoke(cli, ["runs", "reproduce", str(folder / "a-first"), "--dir", str(folder)])
+    assert done.exit_code == 1
+    assert "is there already" in done.output
+
+
+@pytest.mark.slow
+def test_a_repeat_is_the_same_to_the_last_bit(tmp_path):
+    small = [
+        "trainer.max_steps=3",
+        "rollout.prompts_per_step=4",
+        "rollout.group_size=4",
+        "evaluation.limit=8",
+    ]
+    first, again = tmp_path / "first", tmp_path / "first-again"
+    done = launch(*small, "run.seed=7", f"run.dir={first}")
+    assert done.returncode == 0, done.stderr
+    printed = run("reproduce", first)
+    words = shlex.split(printed.splitlines()[-1])
+    assert "OMP_NUM_THREADS=1" in words
+    assert f"run.dir={again}" in words
+    repeated = CliRunner().invoke(cli, ["runs", "reproduce", str(first), "--run"], env=environment())
+    assert repeated.exit_code == 0, repeated.output
+
+    def told(directory):
+        return [
+            {k: v for k, v in row.items() if not k.startswith(("time/", "memory/"))}
+            for row in metrics(directory)
+        ]
+
+    def weights(directory):
+        return hashlib.sha256((directory / "checkpoints/final/model.safetensors").read_bytes()).hexdigest()
+
+    assert told(first) == told(again)
+    assert any(row.get("train/grad_norm") for row in told(first))
+    assert weights(first) == weights(again)
+    one, two = read_run(first), read_run(again)
+    assert recipe_differences(one, two) == []
+    assert one.manifest["data"] == two.manifest["data"]
+    assert one.manifest["rows"]["filters"] == []
+    assert one.manifest["seeds"] == {"run": 7}
