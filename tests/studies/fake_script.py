@@ -51,13 +51,14 @@ def samples(setting, right):
     ]
 
 
-def main():
-    script, _, config, *overrides = sys.argv[1:]
+def main(argv):
+    """Run and return the exit status."""
+    script, _, config, *overrides = argv
     recipe = load_recipe(config, overrides)
     directory = Path(recipe.run.dir)
     name = directory.name
     with open(os.environ["FAKE_STARTS"], "a") as file:
-        file.write(f"{name} {os.environ['OMP_NUM_THREADS']}\n")
+        file.write(f"{name} {os.environ.get('OMP_NUM_THREADS')}\n")
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "recipe.yaml").write_text(recipe.to_yaml())
     manifest = directory / "manifest.json"
@@ -65,7 +66,7 @@ def main():
     if name in os.environ.get("FAKE_FAIL", "").split():
         print("error: this run was told to fail")
         manifest.write_text(json.dumps({"status": "failed"}))
-        sys.exit(1)
+        return 1
     if name in os.environ.get("FAKE_HANG", "").split():
         try:
             signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -73,7 +74,7 @@ def main():
             time.sleep(60)
         except KeyboardInterrupt:
             manifest.write_text(json.dumps({"status": "interrupted"}))
-            sys.exit(130)
+            return 130
     right = 2 + round(10 * recipe.sampling.top_p) % 8 + recipe.run.seed
     rows = samples("sampled", right)
     report = summarise("sampled", rows).to_dict()
@@ -91,7 +92,8 @@ def main():
         final.mkdir(parents=True)
         (final / "model.safetensors").write_bytes(os.urandom(64))
     manifest.write_text(json.dumps({"status": "finished", "summary": {"seconds": 1.0}}))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -180,7 +180,7 @@ def test_a_recipe_is_no_study_and_an_unknown_name_gets_its_nearest(tmp_path):
     file = tmp_path / "r.yaml"
     file.write_text("run: {seed: 1}\n")
     with pytest.raises(RecipeError, match="A single recipe is started with its script"):
-        find_study(file)
+        load_study(file)
 
 
 def test_the_directory_is_named_after_folder_and_file(tmp_path):

@@ -28,7 +28,7 @@ def shipped_studies() -> dict[str, Path]:
 
 
 def is_study(path: Path) -> bool:
-    """Whether a YAML file is a study, a list of ``runs:``, and not a recipe. It need not be valid YAML."""
+    """Whether a YAML file looks like a study, a list of ``runs:``; it is read, not parsed."""
     return re.search(rb"^runs:", path.read_bytes(), re.MULTILINE) is not None
 
 

@@ -157,5 +157,5 @@ def tail(log: Path, lines: int) -> list[str]:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 200 * (lines + 20)))
         text = file.read().decode("utf-8", "replace")
-    found = [line.rsplit("\r", 1)[-1].rstrip() for line in text.splitlines()]
+    found = [line.rsplit("\r", 1)[-1].rstrip() for line in text.split("\n")]
     return ["".join(c for c in line if c.isprintable() or c == "\t") for line in found if line][-lines:]

@@ -19,8 +19,12 @@ SEEDS = "over seeds: mean, with Student's 95 % interval"
 
 @dataclass(frozen=True)
 class Measured:
-    """One evaluation setting of one finished run; the fields are those of an EvaluationReport."""
+    """One evaluation setting of one finished run; the fields are those of an EvaluationReport.
 
+    `label` is what its samples are saved under, such as ``after/sampled``.
+    """
+
+    label: str
     problems: int
     rates: Mapping[str, Rate]
     entropy: float | None
@@ -79,7 +83,7 @@ class Row:
 
 
 def read_result(empty: RunResult) -> RunResult:
-    """Return the result with a finished run's evaluations; of one that trained, those after training.
+    """Return the result with a finished run's evaluations; of one that trained, the last of each setting.
 
     Raises DataError: files that cannot be read.
     """
@@ -88,15 +92,15 @@ def read_result(empty: RunResult) -> RunResult:
     run = read_run(empty.directory)
     settings = {}
     for report in run.evaluations:
-        when, slash, setting = str(report["name"]).rpartition("/")
-        if not slash or when == "after":
-            settings[setting] = _measured(report)
+        setting = str(report["name"]).rpartition("/")[2]
+        settings[setting] = _measured(report)
     seconds = run.manifest.get("summary", {}).get("seconds") if empty.seconds is None else empty.seconds
     return replace(empty, seconds=seconds, settings=settings)
 
 
 def _measured(report: Mapping[str, Any]) -> Measured:
     return Measured(
+        label=str(report["name"]),
         problems=report["problems"],
         rates={part: Rate(**rate) for part, rate in report["rates"].items()},
         entropy=report.get("entropy"),
@@ -143,6 +147,7 @@ def _over_seeds(told: Sequence[Measured]) -> Measured:
     parts = [part for part in told[0].rates if all(part in m.rates for m in told)]
     entropies = [m.entropy for m in told if m.entropy is not None]
     return Measured(
+        label=told[0].label,
         problems=told[0].problems,
         rates={part: _mean([m.rates[part].value for m in told]) for part in parts},
         entropy=sum(entropies) / len(entropies) if len(entropies) == len(told) else None,
@@ -183,8 +188,7 @@ def _with_difference(
 
 
 def _samples(result: RunResult, setting: str) -> list[Any]:
-    evaluation = (result.directory / "samples.jsonl").is_file()
-    return load_side(result.directory, setting if evaluation else f"after/{setting}")
+    return load_side(result.directory, result.settings[setting].label)
 
 
 def settings_of(results: Sequence[RunResult]) -> list[str]:

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from trlmath.errors import RecipeError, nearest
 from trlmath.recipe.explain import explain
 from trlmath.recipe.schema import Int, Section
-from trlmath.recipe.shipped import is_study, shipped_studies
+from trlmath.recipe.shipped import shipped_studies
 from trlmath.recipe.yamls import read
 
 
@@ -61,8 +61,11 @@ def load_study(path: str | Path) -> tuple[StudyFile, Path]:
     """
     file = find_study(path)
     data = read(file)
-    if not isinstance(data, dict):
-        raise RecipeError(f"{file} is not a study: it has no list of `runs:`.")
+    if not isinstance(data, dict) or "runs" not in data:
+        raise RecipeError(
+            f"{file} is not a study: it has no list of `runs:`. A single recipe is started with its script, "
+            "such as `accelerate launch recipes/grpo.py --config FILE`."
+        )
     data = {key: value for key, value in data.items() if value is not None}
     try:
         study = StudyFile.model_validate(data)
@@ -83,11 +86,6 @@ def find_study(path: str | Path) -> Path:
         raise RecipeError(
             f"there is no study {str(path)!r}.{nearest(name, shipped)} Give a YAML file, or a shipped one: "
             f"{', '.join(shipped) or 'none found'}."
-        )
-    if not is_study(found):
-        raise RecipeError(
-            f"{found} is not a study: it has no list of `runs:`. A single recipe is started with its script, "
-            "such as `accelerate launch recipes/grpo.py --config FILE`."
         )
     return found
 

@@ -14,11 +14,11 @@ from trlmath.recipe.yamls import parse
 from trlmath.runs.read import is_run, read_run
 from trlmath.sampling.models import weights_fingerprint
 from trlmath.studies.check import CheckedRun
-from trlmath.studies.expand import EVALUATE
 
 RECORD = "study.json"
 REPLACED = "replaced"
 NEW = "new"
+GO_ON = ("evaluate", "expert_iteration")
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def make_room(run: CheckedRun, root: Path) -> Path | None:
 
 def goes_on(algorithm: str) -> bool:
     """Whether the same command continues an interrupted run of this algorithm."""
-    return algorithm == EVALUATE
+    return algorithm in GO_ON
 
 
 def read_record(root: Path) -> dict[str, Any]:
