@@ -20,8 +20,8 @@ def _not_yet(recipe: Recipe) -> list[str]:
         )
     if recipe.rollout.old_logprobs == "engine":
         errors.append("rollout.old_logprobs: 'engine' is not yet available; use 'recompute'.")
-    if recipe.run.resume is not None:
-        errors.append("run.resume: resuming is not yet available; remove the key or set null.")
+    if recipe.run.resume not in (None, False, "auto"):
+        errors.append(f"run.resume: got {recipe.run.resume!r}; allowed: auto, false, or null.")
     return errors
 
 
