@@ -5,13 +5,22 @@ from __future__ import annotations
 import pytest
 
 from trlmath.errors import RecipeError
-from trlmath.recipe import check_components, check_trainer, load_recipe, shipped_recipes, shipped_studies
+from trlmath.recipe import (
+    check_components,
+    check_sections,
+    check_trainer,
+    load_recipe,
+    shipped_recipes,
+    shipped_studies,
+)
 from trlmath.recipe.shipped import recipes_folder
 
 EXPECTED = {
     "nano/evaluate",
     "qwen2.5-math-1.5b/evaluate",
     "smollm2-135m/evaluate",
+    "nano/expert_iteration",
+    "qwen2.5-math-1.5b/expert_iteration",
     "nano/grpo",
     "qwen2.5-math-1.5b/grpo",
     "qwen2.5-math-1.5b/grpo-24gb",
@@ -28,7 +37,10 @@ def test_the_promised_recipes_are_there():
 def test_a_shipped_recipe_is_valid(name):
     recipe = load_recipe(name)
     check_components(recipe)
-    check_trainer(recipe)
+    algorithm = name.split("/")[1].split("-")[0]
+    algorithm = algorithm if algorithm in ("sft", "expert_iteration") else "grpo"
+    check_trainer(recipe, algorithm)
+    check_sections(recipe, algorithm)
 
 
 def test_the_cs336_recipe_writes_every_number_out():

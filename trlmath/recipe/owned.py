@@ -106,8 +106,21 @@ OWNED_SFT: dict[str, str] = {
     "load_best_model_at_end": "early_stop and averaging",
 }
 
-# expert iteration trains by SFT
-OWNED_BY: dict[str, dict[str, str]] = {"grpo": OWNED, "sft": OWNED_SFT, "expert_iteration": OWNED_SFT}
+_KEPT = "run.dir and run.resume (what a continued run needs is kept after each phase)"
+
+# expert iteration trains by SFT, again and again
+OWNED_EXPERT_ITERATION: dict[str, str] = {
+    **OWNED_SFT,
+    "max_steps": "expert_iteration.iterations and expert_iteration.epochs",
+    "num_train_epochs": "expert_iteration.epochs",
+    **dict.fromkeys(("save_strategy", "save_steps", "save_total_limit", "save_only_model"), _KEPT),
+}
+
+OWNED_BY: dict[str, dict[str, str]] = {
+    "grpo": OWNED,
+    "sft": OWNED_SFT,
+    "expert_iteration": OWNED_EXPERT_ITERATION,
+}
 
 _BEST = "checkpoints are not compared: transformers' own evaluation never runs; `evaluation` measures instead"
 

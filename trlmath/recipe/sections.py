@@ -2,40 +2,60 @@
 
 from __future__ import annotations
 
-from trlmath.errors import RecipeError
-from trlmath.recipe.schema import Recipe, Section
+from typing import Any
 
-# algorithm -> what it does not read, and why or what to use instead
+from trlmath.errors import RecipeError
+from trlmath.recipe.schema import BatchSection, Recipe, Section
+
+_SFT_STEPS = "its SFT is set by `batch` and `expert_iteration.epochs`"
+_NO_RESUME = "resuming is not yet available for it"
+
+# algorithm -> sections and keys that it does not read, and why or what to use instead
 UNREAD: dict[str, dict[str, str]] = {
     "grpo": {
         "batch": "GRPO's step is set by `rollout`",
         "expert_iteration": "it belongs to recipes/expert_iteration.py",
         "early_stop": "it is read by SFT and expert iteration",
         "averaging": "it is read by SFT and expert iteration",
+        "run.resume": _NO_RESUME,
     },
     "sft": {
         "rollout": "SFT's step is set by `batch`",
         "advantage": "SFT has no advantages",
         "expert_iteration": "it belongs to recipes/expert_iteration.py",
+        "run.resume": _NO_RESUME,
     },
-    "expert_iteration": {"advantage": "expert iteration has no advantages: traces are kept or dropped"},
+    "expert_iteration": {
+        "advantage": "expert iteration has no advantages: traces are kept or dropped",
+        "rollout.updates_per_rollout": _SFT_STEPS,
+        "rollout.epochs_per_rollout": _SFT_STEPS,
+        "rollout.microbatch_tokens": "forwards of its SFT are cut by `batch.microbatch_tokens`",
+        "rollout.clip": "its SFT has no probability ratio",
+        "rollout.refill": "questions without a kept trace are not replaced",
+        "rollout.old_logprobs": "its SFT has no probability ratio",
+        "batch.over_long": "a sampled trace that is over batch.max_length is dropped",
+        "evaluation.every": "every iteration ends with an evaluation",
+    },
 }
 
 
 def check_sections(recipe: Recipe, algorithm: str) -> None:
-    """Raise RecipeError naming every section set to something that `algorithm` would not read.
+    """Raise RecipeError naming every section or key set to something that `algorithm` would not read.
 
     A section written out with its defaults, as in a run's own ``recipe.yaml``, is no error.
     """
-    defaults = Recipe()
-    errors = [
-        f"{name}: is not read by {algorithm}: {why}. Remove the section."
-        for name, why in UNREAD.get(algorithm, {}).items()
-        if _values(getattr(recipe, name)) != _values(getattr(defaults, name))
-    ]
+    plain, with_batch = Recipe(), Recipe(batch=BatchSection())
+    errors = []
+    for name, why in UNREAD.get(algorithm, {}).items():
+        given, what = _value(recipe, name), "key" if "." in name else "section"
+        if given is not None and given != _value(with_batch if what == "key" else plain, name):
+            errors.append(f"{name}: is not read by {algorithm}: {why}. Remove the {what}.")
     if errors:
         raise RecipeError("\n".join(errors))
 
 
-def _values(section: Section | None) -> dict | None:
-    return None if section is None else section.model_dump()
+def _value(recipe: Recipe, name: str) -> Any:
+    value: Any = recipe
+    for part in name.split("."):
+        value = None if value is None else getattr(value, part)
+    return value.model_dump() if isinstance(value, Section) else value
