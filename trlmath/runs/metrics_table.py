@@ -152,7 +152,10 @@ TABLE: dict[str, tuple[Metric, ...]] = {
             "The lengths without those that were cut off.",
         ),
         Metric(
-            "train/tokens", "completion tokens of the step, over all processes", TOKENS, "Work of a step."
+            "train/tokens",
+            "completion tokens of the step, over all processes (SFT: prompts too)",
+            TOKENS,
+            "Work of a step.",
         ),
         Metric(
             "train/rollouts", "completions of the step, over all processes", NUMBER, "As the recipe asks."
@@ -236,6 +239,12 @@ TABLE: dict[str, tuple[Metric, ...]] = {
             "More than before: longer completions.",
         ),
         Metric(
+            "train/supervised_tokens",
+            "tokens of the step that the loss is taken on, over all processes (SFT)",
+            TOKENS,
+            "What a step learns from: responses, not prompts.",
+        ),
+        Metric(
             "train/mean_token_accuracy",
             "trained tokens that were the policy's most likely token / trained tokens (SFT)",
             SHARE,
@@ -266,7 +275,15 @@ TABLE: dict[str, tuple[Metric, ...]] = {
         Metric("time/step", "the phases below added up", SECONDS, "What a step costs."),
         Metric("time/generate", "sampling the rollouts", SECONDS, "Grows with length and stragglers."),
         Metric("time/grade", "all reward functions", SECONDS, "Grows with answers that are hard to compare."),
-        Metric("time/update", "forward, backward and the optimizer", SECONDS, "Grows with tokens."),
+        Metric("time/update", "forward and backward", SECONDS, "Grows with tokens."),
+        Metric("time/optimizer", "the optimizer's step (SFT)", SECONDS, "Constant for a model."),
+        Metric("time/data", "waiting for the next step's examples (SFT)", SECONDS, "See the share."),
+        Metric(
+            "time/data_share",
+            "`time/data` / `time/step` (SFT)",
+            SHARE,
+            "Above a few percent: loading holds the update up; raise `trainer.dataloader_num_workers`.",
+        ),
         Metric("time/sync", "handing new weights to the engine", SECONDS, "Constant for a model."),
     ),
     "Memory (`memory/`)": (

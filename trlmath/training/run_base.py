@@ -87,8 +87,7 @@ class TrainingRun(ABC):
         )
         self._record_start()
         self.display.note(f"run      {self.directory}")
-        for line in self._data_notes():
-            self.display.note(line)
+        self._show_data()
         try:
             self._build(arguments, peft)
         except BaseException as error:
@@ -157,6 +156,11 @@ class TrainingRun(ABC):
             f"data     {len(prepared.problems)} problems to train on{dropped if prepared.ledger else ''}, "
             f"{len(prepared.eval_problems)} held out"
         )
+
+    def _show_data(self) -> None:
+        """Tell the person watching what is trained on."""
+        for line in self._data_notes():
+            self.display.note(line)
 
     # -- construction -----------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from accelerate.utils import DistributedType
 
+from trlmath.data.shown import show_examples, summary
 from trlmath.errors import RecipeError
 from trlmath.recipe.schema import BatchSection
 from trlmath.sampling.sampler import Sampler
@@ -58,15 +59,15 @@ class SftRun(TrainingRun):
         return {**super()._facts(), "examples": len(tokenized.examples), "tokens": tokens}
 
     def _data_notes(self) -> Iterator[str]:
-        yield from super()._data_notes()
-        tokenized = self._prepared.data.tokenized
-        lengths = [len(example) for example in tokenized.examples]
-        share = tokenized.supervised / sum(lengths)
-        yield (
-            f"tokens   {tokenized.supervised:,} supervised of {sum(lengths):,} an epoch ({share:.0%}); "
-            f"{len(lengths)} examples of {min(lengths)} to {max(lengths)} tokens"
-        )
-        yield from (f"note     {line}" for line in self._prepared.data.notes)
+        for line in summary(self._prepared.data):
+            yield f"data     {line}"
+        yield f"data     {len(self._prepared.eval_problems)} problems held out"
+
+    def _show_data(self) -> None:
+        """One example as it is trained, then how many there are and of how many tokens."""
+        examples = self._prepared.data.tokenized.examples
+        self.display.rows(show_examples(examples[:1], self._prepared.tokenizer))
+        super()._show_data()
 
     def _make_trainer(self, model: Any, engine: str, arguments: Any, peft: Any) -> MathSFTTrainer:
         recipe, prepared = self.recipe, self._prepared
