@@ -42,3 +42,13 @@ def test_they_add_up_over_several_steps():
     assert shares(means) == pytest.approx(
         {"category/mine": 4 / 6, "category/other": 1 / 6, "category/third": 1 / 6}
     )
+
+
+def test_an_evaluation_tells_the_same_shares():
+    from trlmath.evaluation.categories import category_shares
+
+    told = category_shares({"both": 3, "mine": 1})
+    assert (told["category/both"], told["category/mine"], told["category/empty"]) == (0.75, 0.25, 0.0)
+    assert sum(told.values()) == 1.0
+    assert category_shares({"mine": 2}) == {"category/mine": 1.0}
+    assert category_shares({}) == {}

@@ -8,8 +8,8 @@ from collections.abc import Mapping, MutableMapping, Sequence
 
 import torch
 
+from trlmath.evaluation.categories import category_shares
 from trlmath.evaluation.sample import UNCATEGORISED
-from trlmath.grading import CATEGORIES
 from trlmath.types import Grade, Rollout
 
 
@@ -38,7 +38,6 @@ def rollout_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     """Mean of each part, share of each category and of distinct completions, length by correctness.
 
     The shares ``category/...`` add up to 1 over all `rollouts`: one without a category is `UNCATEGORISED`.
-    Where our grader graded, each of its categories is told, at 0 too.
     """
     grades = [r.grade for r in rollouts if r.grade is not None]
     numbers: dict[str, float] = {}
@@ -47,8 +46,7 @@ def rollout_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
         if told:
             numbers[name] = sum(told) / len(told)
     counts = Counter(r.grade.category if r.grade and r.grade.category else UNCATEGORISED for r in rollouts)
-    for category in (*counts, *(CATEGORIES if any(c in CATEGORIES for c in counts) else ())):
-        numbers[f"category/{category}"] = counts[category] / len(rollouts)
+    numbers |= category_shares(counts)
     if rollouts:
         numbers["rollouts"] = len(rollouts)
         for name, wanted in (("right", True), ("wrong", False)):

@@ -18,6 +18,7 @@ from transformers.utils.logging import disable_progress_bar
 from trlmath.data.filtering import LedgerEntry
 from trlmath.data.fingerprint import fingerprint
 from trlmath.errors import RecipeError
+from trlmath.evaluation.categories import category_shares
 from trlmath.evaluation.prepare import evaluation_settings
 from trlmath.evaluation.report import EvaluationReport
 from trlmath.evaluation.run import EvaluationSet, evaluate
@@ -323,7 +324,7 @@ def evaluation_numbers(setting: EvaluationSetting, report: EvaluationReport) -> 
     """An evaluation's numbers as ``metrics.jsonl`` names them: ``eval/...`` or ``eval_<setting>/...``."""
     prefix = evaluation_prefix(setting.name)
     numbers = {f"{prefix}/{part}": rate.value for part, rate in report.rates.items()}
-    numbers |= {f"{prefix}/category/{c}": n / report.completions for c, n in report.categories.items()}
+    numbers |= {f"{prefix}/{name}": share for name, share in category_shares(report.categories).items()}
     numbers |= {f"{prefix}/mean_length": report.mean_tokens, f"{prefix}/truncated": report.truncated}
     for part, rates in report.pass_at_k.items() if setting.n > 1 else ():
         numbers[f"{prefix}/pass@{setting.n}/{part}"] = rates[-1].value
