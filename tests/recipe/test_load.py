@@ -255,3 +255,9 @@ def test_loading_a_recipe_imports_neither_torch_nor_trl():
     ).stdout.split()
     assert "trlmath.recipe" in modules
     assert not {"torch", "trl", "transformers", "datasets"} & set(modules)
+
+
+def test_rewards_left_empty_are_not_the_default():
+    with pytest.raises(RecipeError, match="rewards: is empty, .* leave the key out"):
+        parse_recipe({"rewards": None})
+    assert parse_recipe({"trainer": None}).rewards[0].name == "r1_zero"
