@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from trl import GRPOConfig
 from trlmath.errors import RecipeError
 from trlmath.recipe import Recipe
 
-# no clipping: wide enough that no ratio ever meets it
-_UNCLIPPED = 1e9
+# no clipping: no ratio ever meets it
+_UNCLIPPED = math.inf
 
 
 def grpo_config(recipe: Recipe, output_dir: Path, processes: int) -> GRPOConfig:

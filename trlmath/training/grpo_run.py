@@ -10,7 +10,7 @@ import torch
 
 from trlmath.data.filtering import LedgerEntry
 from trlmath.plugins import notify
-from trlmath.runs.rollouts import write_rollouts
+from trlmath.runs.rollouts import thin_rollouts, write_rollouts
 from trlmath.sampling.sampler import Sampler
 from trlmath.training.engine import sampler_factory
 from trlmath.training.grpo import Algorithm, MathGRPOTrainer
@@ -56,6 +56,7 @@ class GrpoRun(TrainingRun):
                 advantage_label=prepared.advantage_label,
                 group_filters=[f for f in prepared.filters if f.moment == "group"],
                 microbatch_tokens=recipe.rollout.microbatch_tokens,
+                old_logprobs=recipe.rollout.old_logprobs,
                 on_rollouts=self._on_rollouts,
                 on_drops=self._on_drops,
             ),
@@ -97,7 +98,11 @@ class GrpoRun(TrainingRun):
             write_rollouts(
                 self.directory, groups, advantages.tolist(), step, self.trainer.sampler.weights_version
             )
+            thin_rollouts(self.directory, self.recipe.run.keep_rollouts)
             notify("rollouts_scored", batch=groups, step=step)
+            show = self.recipe.run.show_every
+            if show and step % show == 0:
+                self.watch.rollouts(groups, step)
 
     def _on_drops(self, dropped: list[LedgerEntry], step: int) -> None:
         self._record_drops(dropped, step=step)
