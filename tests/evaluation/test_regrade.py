@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pyarrow
 import pyarrow.parquet
@@ -52,6 +53,27 @@ def test_rows_are_graded_again_and_disagreements_found():
     assert new.reason
     assert new.extracted == "5"
     assert new.parts["format"] == 1.0
+
+
+def test_what_was_never_generated_stays_so():
+    late = replace(saved(1, "", 0.0, "prompt_too_long"), finish_reason="length")
+    found = regrade([saved(0, GOOD, 1.0, "both"), late, saved(2, WRONG)], reward("boxed"))
+    assert [new.category for new in found.new] == ["answer_only", "prompt_too_long", "no_box"]
+    assert found.new[1] == late
+    assert regrade([late], reward()).new == [late]
+
+
+def test_columns_named_as_what_a_reward_is_given():
+    row = replace(saved(0, GOOD), metadata={"prompts": "a column", "completions": "another"})
+    assert regrade([row], reward()).new[0].reward == 1.0
+
+
+def test_a_setting_that_is_not_there_is_named(tmp_path):
+    append_samples(tmp_path / "samples.jsonl", [replace(saved(0, GOOD), setting="before/greedy")])
+    arguments = [str(tmp_path / "samples.jsonl"), "--reward", "r1_zero", "--setting", "before/gredy"]
+    done = CliRunner().invoke(cli, ["regrade", *arguments])
+    assert done.exit_code == 1
+    assert "Did you mean 'before/greedy'" in done.output
 
 
 def test_rewards_see_the_datasets_columns(tmp_path):

@@ -37,12 +37,15 @@ def tiny_dir(tmp_path_factory):
     return save_tiny_model(tmp_path_factory.mktemp("tiny"), context=256)
 
 
-def evaluate(out, model="nano", dataset="nano", fit=False, **evaluation):
+def evaluate(
+    out, model="nano", dataset="nano", fit=False, engine="transformers", reward="r1_zero", **evaluation
+):
     """Evaluate in this process; returns (report of the only setting, rows)."""
     data = {
         "model": {"path": str(model)},
         "data": {"eval": str(dataset), "prompt": "question_only" if model != "nano" else "r1_zero"},
-        "sampling": {"max_tokens": 24, "engine": "transformers"},
+        "sampling": {"max_tokens": 24, "engine": engine},
+        "rewards": [reward],
         "evaluation": {"settings": [{"name": "greedy", "temperature": 0.0}], "limit": 16, **evaluation},
         "run": {"dir": str(out)},
     }
@@ -138,26 +141,49 @@ def test_greedy_results_do_not_depend_on_the_order(tmp_path):
     assert first.rates == second.rates
 
 
-def test_an_adapter_is_the_merged_model(tmp_path, tiny_dir):
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory, tiny_dir):
+    """(folder of an adapter on the tiny model, the merged model)."""
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
+    folder = tmp_path_factory.mktemp("lora")
     model = AutoModelForCausalLM.from_pretrained(tiny_dir)
     config = LoraConfig(
         r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
     )
     adapted = get_peft_model(model, config)
-    adapted.save_pretrained(tmp_path / "adapter")
-    merged = tmp_path / "merged"
+    adapted.save_pretrained(folder / "adapter")
+    merged = folder / "merged"
     adapted.merge_and_unload().save_pretrained(merged)
     for file in tiny_dir.glob("token*"):
         (merged / file.name).write_bytes(file.read_bytes())
+    return folder / "adapter", merged
+
+
+def test_an_adapter_is_the_merged_model(tmp_path, tiny_dir, adapter):
     of_adapter, of_merged, of_base = (
         [row.completion for row in evaluate(tmp_path / name, model=path)[1]]
-        for name, path in (("a", tmp_path / "adapter"), ("m", merged), ("b", tiny_dir))
+        for name, path in (("a", adapter[0]), ("m", adapter[1]), ("b", tiny_dir))
     )
     assert of_adapter == of_merged
     assert of_adapter != of_base
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+@pytest.mark.timeout(300)
+def test_an_adapter_through_vllm_is_the_merged_model(tmp_path, tiny_dir, adapter):
+    """vLLM gets the adapter merged; greedy in float32 it writes what transformers writes."""
+    of_vllm, of_transformers, of_base = (
+        [row.completion.rstrip("\ufffd") for row in evaluate(tmp_path / name, model=path, engine=engine)[1]]
+        for name, path, engine in (
+            ("v", adapter[0], "vllm"), ("t", adapter[1], "transformers"), ("b", tiny_dir, "transformers"),
+        )
+    )  # fmt: skip
+    assert of_vllm == of_transformers
+    assert of_vllm != of_base
+    assert json.loads((tmp_path / "v" / "report.json").read_text())["engine"] == "vllm"
 
 
 def test_an_adapter_without_its_base_is_named(tmp_path):
@@ -201,6 +227,27 @@ def test_odd_data(tmp_path, tiny_dir):
     assert samples[2].category == "unparseable_gold"
     assert report.unscorable >= 1
     assert sum(report.categories.values()) == 5
+
+
+def test_a_prompt_without_room_brings_no_parts_that_the_reward_has_not(tmp_path, tiny_dir):
+    (tmp_path / "mine.py").write_text("def ones(completions):\n    return [1.0] * len(completions)\n")
+    rows = [{"question": "x" * 1000, "answer": "1"}, {"question": "1+1?", "answer": "2"}]
+    data = write(tmp_path / "d.jsonl", rows)
+    report, samples = evaluate(
+        tmp_path / "out", model=tiny_dir, dataset=data, reward=f"{tmp_path / 'mine.py'}:ones"
+    )
+    assert samples[0].category == "prompt_too_long"
+    assert report.rates == {}
+    assert report.mean_reward.value == 0.5
+    assert (report.outcomes["neither"], report.outcomes["unscored"]) == (1, 1)
+
+
+def test_an_engine_that_does_not_start_leaves_no_word_about_going_on(tmp_path):
+    arguments = ["--server", "http://127.0.0.1:9", "--limit", "2", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(cli, ["evaluate", "--model", "nano", "--dataset", "nano", *arguments])
+    assert done.exit_code == 1
+    assert "127.0.0.1:9" in done.output
+    assert "goes on from" not in done.output
 
 
 def test_room_is_chosen_by_the_context(tmp_path, tiny_dir):

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from trlmath.cli.launch import quiet_libraries, readable_errors
-from trlmath.errors import RecipeError
+from trlmath.errors import RecipeError, nearest
 
 
 @click.command()
@@ -74,11 +74,15 @@ def regrade(
             known = {template.render(p.question): p for p in load_problems(dataset, split)}  # type: ignore[arg-type]
         entry = RewardEntry(name=reward, options=apply_overrides({}, options))
         rows = read_saved(samples, known, against)
-        rows = [row for row in rows if setting in (None, row.setting)]
+        there = list(dict.fromkeys(row.setting for row in rows))
         if not rows:
+            raise RecipeError(f"{samples} holds no completion.")
+        if setting not in (None, *there):
             raise RecipeError(
-                f"{samples} holds no completion{f' of the setting {setting!r}' if setting else ''}."
+                f"--setting: {samples} has no setting {setting!r}.{nearest(str(setting), there)} "
+                f"There: {', '.join(there)}."
             )
+        rows = [row for row in rows if setting in (None, row.setting)]
         display = ConsoleDisplay()
         with display.bar("regrade", len(rows)) as advance:
             found = room.regrade(rows, build_rewards([entry])[0], advance)

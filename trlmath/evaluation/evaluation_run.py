@@ -100,7 +100,8 @@ class EvaluationRun:
             status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
             self._manifest |= {"status": status, "error": f"{type(error).__name__}: {error}"}
             self._files.write_json("manifest.json", self._manifest)
-            self.display.note(f"the same command goes on from {self.directory / 'samples.jsonl'}")
+            if (self.directory / "samples.jsonl").exists():
+                self.display.note(f"the same command goes on from {self.directory / 'samples.jsonl'}")
         self._held.close()
 
     # -- what happens in between ------------------------------------------------------------------

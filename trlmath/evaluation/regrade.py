@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trlmath.evaluation.categories import classified
 from trlmath.evaluation.run import rollout_columns
-from trlmath.evaluation.sample import UNCATEGORISED, Sample
+from trlmath.evaluation.sample import PROMPT_TOO_LONG, UNCATEGORISED, Sample
 from trlmath.rewards import RewardCaller
 from trlmath.types import Problem, Rollout
 
@@ -39,37 +39,46 @@ class Regraded:
 def regrade(
     samples: Sequence[Sample], reward: RewardCaller, progress: Callable[..., None] | None = None
 ) -> Regraded:
-    """Grade `samples` with `reward`; nothing is generated.
+    """Grade `samples` with `reward`; nothing is generated, and what never was (`PROMPT_TOO_LONG`) stays.
 
     Raises:
         PluginError: the reward fails on them, e.g. because it reads token ids, which are not saved.
     """
     pairs: list[tuple[Sample, Sample]] = []
     for start in range(0, len(samples), BATCH):
-        batch = samples[start : start + BATCH]
-        problems = [Problem(s.question, s.gold, s.solution, metadata=s.metadata) for s in batch]
-        grades = reward(
-            prompts=[s.prompt for s in batch],
-            completions=[s.completion for s in batch],
-            finish_reasons=[s.finish_reason or None for s in batch],
-            **rollout_columns(problems),
-        )
-        for old, given in zip(batch, grades, strict=True):
-            reason = "length" if old.finish_reason == "length" else "stop"
-            rollout = classified(Rollout(old.completion, (), None, reason, given))  # type: ignore[arg-type]
-            grade = rollout.grade or given
-            new = replace(
-                old,
-                reward=grade.reward,
-                parts=dict(grade.parts),
-                category=grade.category or UNCATEGORISED,
-                reason=grade.reason,
-                extracted=None if grade.span is None else old.completion[slice(*grade.span)],
-            )
-            pairs.append((old, new))
+        whole = samples[start : start + BATCH]
+        batch = [s for s in whole if s.category != PROMPT_TOO_LONG]
+        regraded = iter(_batch(batch, reward) if batch else ())
+        pairs += [(s, s if s.category == PROMPT_TOO_LONG else next(regraded)) for s in whole]
         if progress:
-            progress(len(batch))
+            progress(len(whole))
     return Regraded(tuple(pairs))
+
+
+def _batch(batch: Sequence[Sample], reward: RewardCaller) -> Iterator[Sample]:
+    problems = [Problem(s.question, s.gold, s.solution, metadata=s.metadata) for s in batch]
+    grades = reward(
+        # a rollout's own go before a column of the same name
+        **rollout_columns(problems)
+        | {
+            "prompts": [s.prompt for s in batch],
+            "completions": [s.completion for s in batch],
+            "finish_reasons": [s.finish_reason or None for s in batch],
+        }
+    )
+    for old, given in zip(batch, grades, strict=True):
+        reason = "length" if old.finish_reason == "length" else "stop"
+        rollout = classified(Rollout(old.completion, (), None, reason, given))  # type: ignore[arg-type]
+        grade = rollout.grade or given
+        new = replace(
+            old,
+            reward=grade.reward,
+            parts=dict(grade.parts),
+            category=grade.category or UNCATEGORISED,
+            reason=grade.reason,
+            extracted=None if grade.span is None else old.completion[slice(*grade.span)],
+        )
+        yield new
 
 
 def _differ(old: Sample, new: Sample) -> bool:

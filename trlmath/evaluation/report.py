@@ -10,7 +10,7 @@ from typing import Any
 
 from trlmath.evaluation.intervals import bootstrap, wilson
 from trlmath.evaluation.metrics import majority_at_k, pass_at_k, quantile, vote_sizes
-from trlmath.evaluation.sample import Sample
+from trlmath.evaluation.sample import PROMPT_TOO_LONG, Sample
 from trlmath.evaluation.votes import votes
 
 QUANTILES = (0.1, 0.5, 0.9, 0.99)
@@ -181,7 +181,9 @@ def _outcomes(samples: Sequence[Sample]) -> dict[str, int]:
     counts = dict.fromkeys(("both", "format_only", "answer_only", "neither", "unscored"), 0)
     for sample in samples:
         form, answer = sample.parts.get("format"), sample.parts.get("answer")
-        if sample.reward is None or (form is None and answer is None):
+        if sample.category == PROMPT_TOO_LONG:
+            counts["neither"] += 1
+        elif sample.reward is None or (form is None and answer is None):
             counts["unscored"] += 1
         elif form and answer:
             counts["both"] += 1

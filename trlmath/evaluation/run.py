@@ -179,6 +179,7 @@ def rollout_columns(problems: Sequence[Problem]) -> dict[str, list[Any]]:
 
 def _too_long(data: EvaluationSet, number: int, n: int) -> Group:
     reason = f"the prompt has {len(data.prompt_ids[number])} tokens, which leaves no room for max_tokens"
-    grade = Grade(0.0, {"format": 0.0, "answer": 0.0, "both": 0.0}, PROMPT_TOO_LONG, reason)
+    # no parts: which ones there are is the reward's business; a missing one counts as not reached
+    grade = Grade(0.0, {}, PROMPT_TOO_LONG, reason)
     rollout = Rollout("", (), (), "length", grade)
     return Group(data.prompts[number], tuple(data.prompt_ids[number]), (rollout,) * n, data.problems[number])
