@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import trlmath_format_steps
 from trlmath_format_steps import STEPS, FormatSteps, register_rewards, steps_taken
 
 from trlmath import RecipeError
+
+
+def test_it_conforms(check_plugin):
+    check_plugin(trlmath_format_steps)
 
 
 @pytest.mark.parametrize(
