@@ -133,6 +133,15 @@ def test_the_table_has_rates_means_over_seeds_and_differences(place, pretend):
     assert record["tables"]["sampled"][1]["difference"]["value"] == pytest.approx(0.1)
 
 
+def test_a_run_may_be_compared_with_another_than_the_baseline(place, pretend):
+    runs = [*ROAD[:2], {**ROAD[2], "against": "a", "seeds": [1]}]
+    study, _, _ = go(write(place, runs))
+    zero, a, b = study.tables()["sampled"]
+    assert (zero.against, a.against, b.against) == (None, "zero", "a")
+    assert b.difference.value == pytest.approx(0.1)
+    assert "Newcombe" in b.paired, "a single seed is a single run"
+
+
 def test_a_failed_run_is_told_its_dependents_are_skipped_and_tried_again_later(place, pretend, monkeypatch):
     file = write(place, ROAD)
     monkeypatch.setenv("FAKE_FAIL", "a")
@@ -207,6 +216,8 @@ def test_every_wrong_recipe_is_told_before_anything_starts(place):
 def test_a_baseline_and_a_setting_that_are_not_there(place):
     with pytest.raises(RecipeError, match="Did you mean 'zero'"):
         Study(write(place, ROAD, baseline="zer"))
+    with pytest.raises(RecipeError, match="b: against.*Did you mean 'zero'"):
+        Study(write(place, [*ROAD[:2], {**ROAD[2], "against": "zeo"}]))
     with pytest.raises(RecipeError, match="compare.setting: 'samled' is none.*Did you mean 'sampled'"):
         Study(write(place, ROAD, compare={"setting": "samled"}))
 

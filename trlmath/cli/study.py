@@ -60,8 +60,7 @@ def study(
             display.table(planned)
             tables = planned.tables()
             text = "\n".join(
-                study_markdown(rows, setting, planned.spec.compare.part, planned.baseline)
-                for setting, rows in tables.items()
+                study_markdown(rows, setting, planned.spec.compare.part) for setting, rows in tables.items()
             )
             if tables:
                 planned.write_text("table.md", text)

@@ -66,7 +66,7 @@ class StudyConsole:
             return
         setting, rows = next(iter(tables.items()))
         part, width = study.spec.compare.part, self.console.width
-        self.console.print(study_table(rows, setting, part, study.baseline, width))
+        self.console.print(study_table(rows, setting, part, width))
 
 
 def _running(lines: Sequence[tuple[str, float, str]], width: int) -> Table:

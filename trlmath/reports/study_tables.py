@@ -14,12 +14,13 @@ from trlmath.reports.tables import PARTS
 from trlmath.studies.results import Measured, Row
 
 WIDE = 150
-NARROW = 100
+NARROW = 110
+LEFT = ("run", "algorithm", "to")
 HEAD = ("run", "algorithm", "problems", *PARTS, "entropy", "tokens", "seconds")
 
 
-def study_table(rows: Sequence[Row], setting: str, part: str, baseline: str, width: int = WIDE) -> Table:
-    """One line a run: rates with intervals, and the difference of `part` to the baseline.
+def study_table(rows: Sequence[Row], setting: str, part: str, width: int = WIDE) -> Table:
+    """One line a run: rates with intervals, and the difference of `part` to another run.
 
     Below `WIDE` columns the intervals stand under their rates; below `NARROW` they are whole per cents, and
     what is not about the result is left out.
@@ -28,20 +29,23 @@ def study_table(rows: Sequence[Row], setting: str, part: str, baseline: str, wid
     table = Table(
         title=f"{setting}, {' or '.join(sizes)} held-out problems: % of completions [95 % interval]",
         title_justify="left",
-        caption="\n".join(_notes(rows, part, baseline)),
+        caption="\n".join(_notes(rows, part)),
         caption_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
     narrow = width < NARROW
-    hidden = ("algorithm", "problems", "seconds") if narrow else ()
-    head = [*HEAD, _last(part)]
+    hidden = ("algorithm", "problems", "tokens", "seconds") if narrow else ()
+    head = [*HEAD, _last(part), "to"]
     for column in head:
-        left = column in ("run", "algorithm")
+        left = column in LEFT
         if column not in hidden:
             table.add_column(
-                column, justify="left" if left else "right", no_wrap=column != "run", overflow="fold"
+                column,
+                justify="left" if left else "right",
+                no_wrap=column not in ("run", "to"),
+                overflow="fold",
             )
     for row in rows:
         cells = _cells(row, " " if width >= WIDE else "\n", 0 if narrow else 1)
@@ -50,15 +54,15 @@ def study_table(rows: Sequence[Row], setting: str, part: str, baseline: str, wid
     return table
 
 
-def study_markdown(rows: Sequence[Row], setting: str, part: str, baseline: str) -> str:
+def study_markdown(rows: Sequence[Row], setting: str, part: str) -> str:
     """The same as a markdown table with its notes."""
-    head = [*HEAD, _last(part)]
+    head = [*HEAD, _last(part), "to"]
     lines = [
         "| " + " | ".join(head) + " |",
-        "|" + "|".join("---" if name in ("run", "algorithm") else "---:" for name in head) + "|",
+        "|" + "|".join("---" if name in LEFT else "---:" for name in head) + "|",
         *("| " + " | ".join(_cells(row, " ")) + " |" for row in rows),
     ]
-    notes = "\n".join(f"- {note}" for note in _notes(rows, part, baseline))
+    notes = "\n".join(f"- {note}" for note in _notes(rows, part))
     return f"## {setting}\n\n" + "\n".join(lines) + f"\n\n{notes}\n"
 
 
@@ -70,7 +74,7 @@ def _cells(row: Row, between: str, digits: int = 1) -> list[str]:
     name = row.name if row.of == 1 else f"{row.name} ({row.runs} of {row.of} seeds)"
     told = row.measured
     if told is None:
-        return [name, row.algorithm, "", row.status, *[""] * (len(HEAD) - 3)]
+        return [name, row.algorithm, "", row.status, *[""] * (len(HEAD) - 2)]
     return [
         name,
         row.algorithm,
@@ -80,6 +84,7 @@ def _cells(row: Row, between: str, digits: int = 1) -> list[str]:
         f"{told.mean_tokens:.1f}",
         "" if row.seconds is None else f"{row.seconds:.0f}",
         _interval(row.difference, between, digits, "+"),
+        "" if row.difference is None else str(row.against),
     ]
 
 
@@ -92,11 +97,11 @@ def _interval(rate: Rate | None, between: str, digits: int, sign: str = "") -> s
     return f"{value}{between}[{100 * rate.low:{sign}.{digits}f}, {100 * rate.high:{sign}.{digits}f}]"
 
 
-def _notes(rows: Sequence[Row], part: str, baseline: str) -> list[str]:
+def _notes(rows: Sequence[Row], part: str) -> list[str]:
     measured: list[Measured] = [row.measured for row in rows if row.measured is not None]
     notes = [f"rates: {kind}" for kind in dict.fromkeys(m.interval for m in measured)]
     kinds = dict.fromkeys(row.paired for row in rows if row.difference is not None)
-    notes += [f"{_last(part)}: minus {baseline}; {kind}" for kind in kinds]
+    notes += [f"{_last(part)}: {part} minus that of the run under `to`; {kind}" for kind in kinds]
     notes += [f"{row.name}: {row.paired}" for row in rows if row.paired and row.difference is None]
     if measured:
         notes.append(

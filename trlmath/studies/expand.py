@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ class StudyRun:
         overrides: (dotted key, value) in the order they apply, without ``model.path: run:...``.
         seed: of ``seeds``, else None.
         source: name of the run whose result it starts from.
+        against: the group that its difference is told to, if it is not the study's baseline.
     """
 
     name: str
@@ -43,6 +44,7 @@ class StudyRun:
     overrides: tuple[tuple[str, Any], ...]
     seed: int | None = None
     source: str | None = None
+    against: str | None = None
 
     def arguments(self) -> list[str]:
         """The overrides as they stand on a command line: JSON is YAML and keeps every type."""
@@ -94,6 +96,7 @@ def _variants(
                     recipe=entry.recipe,
                     overrides=(*pairs, *own, *given),
                     seed=seed,
+                    against=entry.against,
                 )
             )
     return found
@@ -176,7 +179,7 @@ def _linked(run: StudyRun, runs: Sequence[StudyRun]) -> StudyRun:
         return run
     source = _source(run, path.removeprefix(FROM), runs)
     rest = tuple(pair for pair in run.overrides if pair[0] != MODEL)
-    return StudyRun(run.name, run.group, run.algorithm, run.recipe, rest, run.seed, source)
+    return replace(run, overrides=rest, source=source)
 
 
 def _source(run: StudyRun, name: str, runs: Sequence[StudyRun]) -> str:

@@ -43,6 +43,7 @@ class RunResult:
         seconds: of the run, from start to end.
         settings: of its evaluation, empty unless it is finished.
         seed: of the study's ``seeds``.
+        against: the group that it is compared with; None: with nothing.
     """
 
     name: str
@@ -53,6 +54,7 @@ class RunResult:
     seconds: float | None = None
     settings: Mapping[str, Measured] = field(default_factory=dict)
     seed: int | None = None
+    against: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ class Row:
         runs: how many are finished.
         of: how many there are.
         measured: None when none is finished.
-        difference: of the compared part to the baseline; None for the baseline itself.
+        against: the row that it is compared with.
+        difference: of the compared part to that row, with its interval.
         paired: what kind of interval the difference has, or why there is none.
     """
 
@@ -74,6 +77,7 @@ class Row:
     status: str
     seconds: float | None = None
     measured: Measured | None = None
+    against: str | None = None
     difference: Rate | None = None
     paired: str = ""
 
@@ -110,21 +114,18 @@ def _measured(report: Mapping[str, Any]) -> Measured:
     )
 
 
-def rows(results: Sequence[RunResult], setting: str, part: str, baseline: str) -> list[Row]:
-    """The table's lines for one evaluation setting, in the study's order.
-
-    Args:
-        part: what the difference is of.
-        baseline: the group that the others are compared with.
-    """
+def rows(results: Sequence[RunResult], setting: str, part: str) -> list[Row]:
+    """The table's lines for one evaluation setting, in the study's order; `part`: what differences are of."""
     groups: dict[str, list[RunResult]] = {}
     for result in results:
         groups.setdefault(result.group, []).append(result)
-    base = [r for r in groups.get(baseline, []) if setting in r.settings]
-    return [
-        _with_difference(_row(name, group, setting), group, base, setting, part, name == baseline)
-        for name, group in groups.items()
-    ]
+    found = []
+    for name, group in groups.items():
+        against = group[0].against
+        base = [r for r in groups.get(against or "", []) if setting in r.settings]
+        row = replace(_row(name, group, setting), against=against)
+        found.append(_with_difference(row, group, base, setting, part))
+    return found
 
 
 def _row(name: str, group: Sequence[RunResult], setting: str) -> Row:
@@ -165,14 +166,14 @@ def _mean(values: Sequence[float], lowest: float = 0.0) -> Rate:
 
 
 def _with_difference(
-    row: Row, group: Sequence[RunResult], base: Sequence[RunResult], setting: str, part: str, itself: bool
+    row: Row, group: Sequence[RunResult], base: Sequence[RunResult], setting: str, part: str
 ) -> Row:
-    """The row with its difference to the baseline, over the problems that both hold.
+    """The row with its difference to `base`, over the problems that both hold.
 
-    A run is paired with the baseline of its seed, or with the only one.
+    A run is paired with that of its seed in `base`, or with the only one.
     """
     pairs = []
-    for run in [] if itself else group:
+    for run in group:
         against = [b for b in base if b.seed == run.seed] or (list(base) if len(base) == 1 else [])
         if setting in run.settings and against:
             pairs.append((against[0], run))

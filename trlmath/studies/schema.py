@@ -19,7 +19,8 @@ class RunEntry(Section):
 
     `algorithm`: a recipe script, such as ``grpo``. `recipe`: a YAML file or a shipped name. `set`: overrides,
     dotted key to value as on the command line. `vary`: dotted key to the values to try, a list, or a mapping
-    that gives each value its label. `seeds`: values of ``run.seed``; the table tells their mean.
+    that gives each value its label. `seeds`: values of ``run.seed``; the table tells their mean. `against`:
+    the run that its difference is told to; null: the study's `baseline`.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")
@@ -28,6 +29,7 @@ class RunEntry(Section):
     set: dict[str, Any] = {}
     vary: dict[str, list[Any] | dict[Any, Any]] = {}
     seeds: list[Int] = []
+    against: str | None = None
 
 
 class CompareSection(Section):
@@ -92,5 +94,9 @@ def find_study(path: str | Path) -> Path:
 
 def study_name(file: Path) -> str:
     """A short name for the study's directory: ``nano-road`` for ``recipes/nano/road.yaml``."""
-    folder = file.resolve().parent.name
-    return file.stem if folder in ("", "recipes") else f"{folder}-{file.stem}"
+    path = file.resolve().with_suffix("")
+    for name, shipped in shipped_studies().items():
+        if shipped.resolve() == file.resolve():
+            return name.replace("/", "-")
+    folder = path.parent.name
+    return path.name if folder in ("", "recipes") else f"{folder}-{path.name}"

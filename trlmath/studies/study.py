@@ -62,11 +62,13 @@ class Study:
         planned = expand(self.spec, folder, overrides)
         groups = list(dict.fromkeys(run.group for run in planned))
         self.baseline = self.spec.baseline or planned[0].group
-        if self.baseline not in groups:
-            raise RecipeError(
-                f"baseline: no run is called {self.baseline!r}.{nearest(self.baseline, groups)} "
-                f"There are: {', '.join(groups)}."
-            )
+        named = [("baseline", self.baseline), *((f"{r.name}: against", r.against) for r in planned)]
+        for where, name in named:
+            if name is not None and name not in groups:
+                raise RecipeError(
+                    f"{where}: no run is called {name!r}.{nearest(name, groups)} "
+                    f"There are: {', '.join(groups)}."
+                )
         self.runs = check_runs(planned, folder, self.directory, self.spec.compare)
         self._record = read_record(self.directory)
         self.states: dict[str, State] = states(self.runs, self._record)
@@ -140,6 +142,7 @@ class Study:
                 status,
                 seconds if status == "finished" else None,
                 seed=run.run.seed,
+                against=None if run.run.group == self.baseline else run.run.against or self.baseline,
             )
             found.append(read_result(empty))
         return found
@@ -150,7 +153,7 @@ class Study:
         names = settings_of(results)
         first = self.spec.compare.setting
         names.sort(key=lambda name: name != first)
-        return {name: rows(results, name, self.spec.compare.part, self.baseline) for name in names}
+        return {name: rows(results, name, self.spec.compare.part) for name in names}
 
     def write(self) -> None:
         """Write ``study.json``: the runs, how they ended, and every table."""
