@@ -87,7 +87,7 @@ def check(
             click.echo(f"written: {out}")
 
 
-@data.command()
+@data.command(short_help="Print rows as SFT trains on them.")
 @click.argument("recipe")
 @click.argument("overrides", nargs=-1, metavar="[KEY.SUBKEY=VALUE]...")
 @click.option("-n", "count", type=click.IntRange(min=1), default=3, show_default=True, help="Rows to print.")

@@ -23,7 +23,13 @@ def traces() -> None:
 
 @traces.command(short_help="Ask a stronger model for traces.")
 @click.option("--dataset", required=True, help="A registered dataset, a file or a Hub id.")
-@click.option("--split", type=click.Choice(["train", "eval"]), default="train", show_default=True)
+@click.option(
+    "--split",
+    type=click.Choice(["train", "eval"]),
+    default="train",
+    show_default=True,
+    help="Of the dataset.",
+)
 @click.option("--column", "columns", multiple=True, metavar="FIELD=COLUMN", help="E.g. question=problem.")
 @click.option("--teacher", required=True, help="nano, a model folder, a Hub id, or the URL of a server.")
 @click.option("--model", help="The model's name on the server.  [default: the only one]")
@@ -33,8 +39,16 @@ def traces() -> None:
     "-n", "--n", "n", type=click.IntRange(min=1), default=1, show_default=True, help="Traces a problem."
 )
 @click.option("--prompt", default="r1_zero", show_default=True, help="A registered prompt or template file.")
-@click.option("--temperature", type=click.FloatRange(min=0), default=1.0, show_default=True)
-@click.option("--top-p", type=click.FloatRange(min=0, min_open=True, max=1), default=1.0, show_default=True)
+@click.option(
+    "--temperature", type=click.FloatRange(min=0), default=1.0, show_default=True, help="0 is greedy."
+)
+@click.option(
+    "--top-p",
+    type=click.FloatRange(min=0, min_open=True, max=1),
+    default=1.0,
+    show_default=True,
+    help="Nucleus sampling; 1 keeps all tokens.",
+)
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Of a trace.  [default: 1024, or what fits]")
 @click.option("--limit", type=click.IntRange(min=1), help="Only the first so many problems.  [default: all]")
 @click.option("--reward", default="r1_zero", show_default=True, help="The reward that grades.")
@@ -45,10 +59,14 @@ def traces() -> None:
     show_default=True,
     help="Write all that ended by themselves, or of these the right ones.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the draw.")
 @click.option("--concurrency", type=click.IntRange(min=1), default=32, show_default=True, help="Of a server.")
 @click.option(
-    "--engine", type=click.Choice(["auto", "vllm", "transformers"]), default="auto", show_default=True
+    "--engine",
+    type=click.Choice(["auto", "vllm", "transformers"]),
+    default="auto",
+    show_default=True,
+    help="What generates, for a teacher in this process.",
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder; the same one goes on.")
 def make(
