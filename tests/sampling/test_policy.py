@@ -89,3 +89,16 @@ def test_a_rollout_reads_token_by_token():
     assert [s.reward for s in steps] == [0.0, 0.0, 0.5]
     assert [s.reward for s in Rollout("a", (5,)).steps()] == [0.0]
     assert [s.reward for s in Rollout("a", (5,), grade=Grade(None)).steps()] == [0.0]
+
+
+def test_the_example_of_the_docs_runs_in_under_fifteen_lines(capsys):
+    import re
+    from pathlib import Path
+
+    page = Path(__file__).resolve().parents[2] / "docs" / "engines.md"
+    (block,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert len([line for line in block.splitlines() if line.strip()]) < 15
+    exec(compile(block, "docs/engines.md", "exec"), {})
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 10
+    assert all(line.endswith("nats") for line in printed)

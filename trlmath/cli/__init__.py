@@ -13,6 +13,7 @@ from trlmath.errors import TrlmathError, visible
 # name -> (module:attribute, one line for --help)
 COMMANDS: dict[str, tuple[str, str]] = {
     "data": ("trlmath.cli.data:data", "Look a dataset over: golds, duplicates, overlap, lengths."),
+    "doctor": ("trlmath.cli.doctor:doctor", "Check whether this machine is ready for a recipe."),
     "evaluate": ("trlmath.cli.evaluate:evaluate", "Measure a model on a dataset; compare two evaluations."),
     "grade": ("trlmath.cli.grade:grade", "Grade an answer or a whole response against a gold answer."),
     "models": (
@@ -25,8 +26,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "runs": ("trlmath.cli.runs:runs", "List and show runs, compare two, repeat one."),
     "serve": ("trlmath.cli.serve:serve", "Start a vLLM server that runs can sample from and update."),
     "recipes": ("trlmath.cli.recipes:recipes", "List the shipped recipes, or copy one."),
-    "study": ("trlmath.cli.study:study", "Run several recipes that belong together; one table."),
     "traces": ("trlmath.cli.traces:traces", "Ask a stronger model for worked answers to train on."),
+    "study": ("trlmath.cli.study:study", "Run several recipes that belong together; one table."),
 }
 
 

@@ -1,0 +1,1 @@
+"""Planning: what a run will need, and whether this machine has it."""
