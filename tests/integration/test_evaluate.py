@@ -122,6 +122,9 @@ def test_another_evaluation_is_not_mixed_in(tmp_path):
     before = (tmp_path / "out" / "samples.jsonl").read_bytes()
     with pytest.raises(RecipeError, match="holds another evaluation: problems was 4, is 5"):
         evaluate(tmp_path / "out", limit=5)
+    several = [{"name": "greedy", "temperature": 0.0, "n": 3}]
+    with pytest.raises(RecipeError, match=r"another evaluation: greedy\.n was 1, is 3\. To go on"):
+        evaluate(tmp_path / "out", limit=4, settings=several)
     assert (tmp_path / "out" / "samples.jsonl").read_bytes() == before
     (tmp_path / "training").mkdir()
     (tmp_path / "training" / "recipe.yaml").write_text("{}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from trlmath.data.load import column_names, load_problems, require_answers
@@ -77,7 +77,13 @@ class PreparedEvaluation:
             "problems_sha256": hashlib.sha256(keys.encode()).hexdigest()[:16],
             "prompt_sha256": self.prompt.sha256[:16],
             "rewards": [f"{r.name} {r.options} x {r.weight}" for r in recipe.rewards],
-            "settings": [f"{s.name}: {self.settings(s)}, n={s.n}" for s in recipe.evaluation.settings],
+            "settings": [s.name for s in recipe.evaluation.settings],
+            # each number under its own name, so that a refusal names only what differs
+            **{
+                f"{s.name}.{key}": list(value) if isinstance(value, tuple) else value
+                for s in recipe.evaluation.settings
+                for key, value in {**asdict(self.settings(s)), "n": s.n}.items()
+            },
             "chunk": recipe.evaluation.chunk,
             "url": sampling.url,
         }
