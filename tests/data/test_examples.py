@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 from trlmath import Problem, Prompt
 from trlmath.data import examples as module
 from trlmath.data.examples import content_hash, default_cache, tokenize_traces
+from trlmath.data.traces import prompt_text
 from trlmath.errors import DataError
 
 PROMPT = Prompt("p", "Q: {question}\nA:")
@@ -214,3 +215,23 @@ def test_the_cache_lies_where_datasets_keeps_its_own(monkeypatch, tmp_path):
 
     monkeypatch.setattr(config, "HF_DATASETS_CACHE", tmp_path)
     assert default_cache() == tmp_path / "trlmath"
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_generation_sees_the_tokens_of_the_prompt_trained_after(tokenizer, begins):
+    from tokenizers.processors import TemplateProcessing
+
+    changed = chat(tokenizer, ("<|pad|>" if begins else "") + CHATML)
+    if begins:  # a tokenizer that begins every text with a token, and a template that writes it too
+        changed.bos_token = "<|pad|>"
+        changed.backend_tokenizer.post_processor = TemplateProcessing(
+            single="<|pad|> $A", special_tokens=[("<|pad|>", 1)]
+        )
+        assert changed(text="a")["input_ids"][0] == 1
+    problem = Problem("q", trace="4", prompt=MESSAGES)
+    last = tokenize_traces([problem], PROMPT, changed).examples[-1]
+    assert list(last.prompt_ids) == changed(text=prompt_text(problem, PROMPT, changed))["input_ids"]
+    plain = Problem("q", trace="4")
+    (example,) = tokenize_traces([plain], PROMPT, changed).examples
+    assert list(example.prompt_ids) == changed(text=prompt_text(plain, PROMPT, changed))["input_ids"]
+    assert changed.decode(example.response_ids) == "4<|endoftext|>"

@@ -79,6 +79,7 @@ def test_the_ledger_counts_rows_of_the_dataset(write, tokenizer):
     found = read_traces(write(rows, filters=["correct_answer"]), PROMPT, tokenizer, context)
     assert [(e.index, e.filter) for e in found.ledger] == [(0, "correct_answer"), (2, "tokenize")]
     assert [p.question for p in found.trained] == ["What is 1?", "What is 3?"]
+    assert [r.number for r in show_examples(found, tokenizer, 9)] == [1, 3]
 
 
 def test_train_size_counts_what_can_be_trained(write, tokenizer):
@@ -118,7 +119,7 @@ def printed(rows, **options):
 
 def test_the_three_kinds_are_told_apart_with_and_without_colour(write, tokenizer):
     found = read_traces(write([row(1), row(234)]), PROMPT, tokenizer, 2048)
-    rows = show_examples(found.tokenized.examples, tokenizer)
+    rows = show_examples(found, tokenizer, 2)
     assert [r.padding_tokens for r in rows] == [6, 0]  # two digits more in each of three places
     plain = printed(rows)
     starts = [line.split()[0] for line in plain.splitlines() if not line.startswith(" ")]
@@ -133,7 +134,7 @@ def test_the_three_kinds_are_told_apart_with_and_without_colour(write, tokenizer
 def test_hostile_text_neither_steers_the_terminal_nor_poses_as_another_kind(write, tokenizer):
     trace = "[red]\x1b[2J\rtrained 99 fake\ntrained  1 fake\u202e"
     found = read_traces(write([{"question": "q", "trace": trace}]), PROMPT, tokenizer, 2048)
-    plain = printed(show_examples(found.tokenized.examples, tokenizer))
+    plain = printed(show_examples(found, tokenizer, 1))
     assert "\x1b" not in plain
     assert "\r" not in plain
     assert "\u202e" not in plain
@@ -144,7 +145,7 @@ def test_hostile_text_neither_steers_the_terminal_nor_poses_as_another_kind(writ
 def test_long_texts_may_be_shortened_and_cut_rows_say_so(write, tokenizer):
     recipe = write([{"question": "q", "trace": "y" * 600}], batch={"over_long": "cut"})
     found = read_traces(recipe, PROMPT, tokenizer, 700)
-    (shown,) = show_examples(found.tokenized.examples, tokenizer, longest=50)
+    (shown,) = show_examples(found, tokenizer, 1, longest=50)
     assert not shown.ends
     assert "[... " in shown.given
     assert "no end-of-text" in printed([shown])

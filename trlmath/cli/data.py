@@ -122,9 +122,7 @@ def inspect(recipe: str, overrides: tuple[str, ...], count: int, longest: int | 
         path = str(MODEL_DIR) if loaded.model.path == "nano" else loaded.model.path
         tokenizer, context = read_model_directory(path)
         found = read_traces(loaded, prompt, tokenizer, context, default_cache())
-        print_rows(
-            Console(highlight=False), show_examples(found.tokenized.examples[:count], tokenizer, longest)
-        )
+        print_rows(Console(highlight=False), show_examples(found, tokenizer, count, longest))
         for line in summary(found):
             click.echo(line)
 

@@ -26,12 +26,14 @@ class TraceData:
         problems: the rows that passed the filters; ``Example.row`` is an index of them.
         tokenized: the examples that are trained on, after `data.train_size`.
         ledger: everything dropped, by filters and by tokenising; `index` is the row's in the dataset.
+        numbers: of each problem, the number of its row in the dataset.
         rows_read: rows before the filters.
         filters: as built, for the manifest.
         notes: lines for the person watching, about what was changed or looks wrong.
     """
 
     problems: list[Problem]
+    numbers: list[int]
     tokenized: Tokenized
     ledger: list[LedgerEntry]
     rows_read: int
@@ -86,6 +88,7 @@ def read_traces(
     examples = [example for example in tokenized.examples if example.row in chosen]
     return TraceData(
         problems=filtered.kept,
+        numbers=filtered.indices,
         tokenized=replace(tokenized, examples=examples),
         ledger=ledger,
         rows_read=len(rows),

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trlmath.data.examples import Example
 from trlmath.data.sft import TraceData
 from trlmath.errors import visible
 
@@ -16,7 +15,7 @@ class ShownRow:
     """One example.
 
     Attributes:
-        number: of the row in the filtered data.
+        number: of the row in the dataset, as in the ledger of drops.
         given: text of the prompt's tokens, not trained on.
         trained: text of the trained tokens, special ones written out.
         given_tokens, trained_tokens, padding_tokens: how many of each; padding is at the end.
@@ -34,15 +33,17 @@ class ShownRow:
     ends: bool
 
 
-def show_examples(examples: Sequence[Example], tokenizer: Any, longest: int | None = None) -> list[ShownRow]:
-    """Return each example as text, padded to the longest of them.
+def show_examples(data: TraceData, tokenizer: Any, count: int, longest: int | None = None) -> list[ShownRow]:
+    """Return the first examples as text, padded to the longest of them.
 
     Control characters are escaped, so that no data steers the terminal.
 
     Args:
+        count: how many.
         longest: most characters of prompt and of response; what lies in the middle of a longer one is left
             out. None: everything.
     """
+    examples = data.tokenized.examples[:count]
     width = max((len(example) for example in examples), default=0)
 
     def text(ids: Sequence[int]) -> str:
@@ -51,7 +52,7 @@ def show_examples(examples: Sequence[Example], tokenizer: Any, longest: int | No
 
     return [
         ShownRow(
-            example.row,
+            data.numbers[example.row],
             text(example.prompt_ids),
             text(example.response_ids),
             len(example.prompt_ids),

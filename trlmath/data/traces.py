@@ -84,12 +84,20 @@ def to_problem(row: Mapping[str, Any], source: Mapping[str, str], name: str, ind
 
 
 def prompt_text(problem: Problem, prompt: Prompt, tokenizer: Any) -> str:
-    """The text a model is given for a problem: the row's own prompt, or the template with its question."""
+    """The text a model is given for a problem: the row's own prompt, or the template with its question.
+
+    Tokenised, it gives the tokens that `trlmath.data.masks` trains after.
+    """
     if problem.prompt is None:
         return prompt.render(problem.question)
     if isinstance(problem.prompt, str):
         return problem.prompt
-    return tokenizer.apply_chat_template(list(problem.prompt), tokenize=False, add_generation_prompt=True)
+    text = tokenizer.apply_chat_template(list(problem.prompt), tokenize=False, add_generation_prompt=True)
+    # Tokenising the text adds a beginning-of-text token of its own where the tokenizer has one.
+    begin = tokenizer.bos_token
+    if begin and tokenizer(text="")["input_ids"][:1] == [tokenizer.bos_token_id]:
+        text = text.removeprefix(begin)
+    return text
 
 
 def without_repeated_tag(problems: Sequence[Problem], prompt: Prompt) -> tuple[list[Problem], int]:

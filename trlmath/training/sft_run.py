@@ -65,8 +65,7 @@ class SftRun(TrainingRun):
 
     def _show_data(self) -> None:
         """One example as it is trained, then how many there are and of how many tokens."""
-        examples = self._prepared.data.tokenized.examples
-        self.display.rows(show_examples(examples[:1], self._prepared.tokenizer))
+        self.display.rows(show_examples(self._prepared.data, self._prepared.tokenizer, count=1))
         super()._show_data()
 
     def _make_trainer(self, model: Any, engine: str, arguments: Any, peft: Any) -> MathSFTTrainer:
