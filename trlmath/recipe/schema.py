@@ -254,12 +254,19 @@ class EvaluationSection(Section):
 
 
 class RunSection(Section):
-    """Where the run writes (`dir`: null means ``runs/<recipe>-<time>``), its seed, and who is told."""
+    """Where the run writes (`dir`: null means ``runs/<recipe>-<time>``), its seed, and who is told.
+
+    `report`: make ``report.html`` at the end. `keep_rollouts`: most rollout phases kept on disk, evenly
+    spread over the run; null: all. `show_every`: steps between two rollouts shown; 0: none.
+    """
 
     dir: str | None = None
     resume: Any = None
     seed: Int = Field(default=0, ge=0, lt=2**32)
     report_to: list[str] = []
+    report: bool = True
+    keep_rollouts: Annotated[Int, Field(ge=2)] | None = 500
+    show_every: Int = Field(default=10, ge=0)
 
     @model_validator(mode="before")
     @classmethod

@@ -63,3 +63,20 @@ def write_rollouts(
 def _writable(text: str | None) -> str | None:
     """Text as UTF-8 can hold it: half a character becomes its escape."""
     return None if text is None else text.encode("utf-8", "backslashreplace").decode()
+
+
+def thin_rollouts(directory: Path, most: int | None) -> None:
+    """After each phase: remove some until at most `most` are left, evenly spread, first and last among them.
+
+    Kept are the phases at every second, fourth, eighth, ... place, so that one once removed is never missed.
+    """
+    files = {int(f.stem.removeprefix("step-")): f for f in (directory / "rollouts").glob("step-*.parquet")}
+    steps = sorted(files)
+    if most is None or len(steps) <= most:
+        return
+    first, last, apart = steps[0], steps[-1], steps[-1] - steps[-2]
+    while len(steps) > most:
+        apart *= 2
+        steps = [step for step in steps if (step - first) % apart == 0 or step == last]
+    for step in files.keys() - set(steps):
+        files[step].unlink()

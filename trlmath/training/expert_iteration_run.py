@@ -151,8 +151,8 @@ class ExpertIterationRun(TrainingRun):
         examples = [pieces.example_of(trace, i, prompts, eos) for i, trace in enumerate(selection.traces)]
         steps = self.section.epochs * -(-len(examples) // self._batch.size)
         average = WeightAverage(recipe.averaging) if recipe.averaging else None
-        with self.display.bar(f"iteration {iteration}: SFT", steps) as advance:
-            observer = RunObserver(self._files, advance, taken=self.progress.steps)
+        with self.display.training(f"iteration {iteration}: SFT", steps) as self.watch:
+            observer = RunObserver(self._files, self.watch, taken=self.progress.steps)
             watching = [observer, average] if average else [observer]
             taken = self.trainer.train_on(
                 examples,

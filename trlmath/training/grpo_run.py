@@ -102,6 +102,9 @@ class GrpoRun(TrainingRun):
             notify("rollouts_scored", batch=groups, step=step)
             show = self.recipe.run.show_every
             if show and step % show == 0:
+                self.watch.rollouts(groups, step + 1)  # of the step that learns from them
+            show = self.recipe.run.show_every
+            if show and step % show == 0:
                 self.watch.rollouts(groups, step)
 
     def _on_drops(self, dropped: list[LedgerEntry], step: int) -> None:

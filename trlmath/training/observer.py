@@ -8,6 +8,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from trlmath.evaluation.display import Watch
 from trlmath.plugins import notify
 from trlmath.runs.directory import RunDirectory
 from trlmath.training.display import grouped
@@ -23,7 +24,7 @@ class RunObserver(TrainerCallback):
 
     Args:
         directory: where ``metrics.jsonl`` is; None on processes other than the first.
-        advance: of a progress bar, see `Display.bar`.
+        watch: is told of every step, see `Display.training`.
         evaluate: called with the step, on every process, each `every` steps.
         every: 0 for never.
         taken: optimizer steps taken before the trainer began to count.
@@ -32,12 +33,12 @@ class RunObserver(TrainerCallback):
     def __init__(
         self,
         directory: RunDirectory | None,
-        advance: Callable[..., None],
+        watch: Watch,
         evaluate: Callable[[int], None] | None = None,
         every: int = 0,
         taken: int = 0,
     ) -> None:
-        self.directory, self.advance, self.evaluate, self.every = directory, advance, evaluate, every
+        self.directory, self.watch, self.evaluate, self.every = directory, watch, evaluate, every
         self.taken = taken
         self.last: dict[str, float] = {}
         self.shown = 0  # the step that `last` is of
@@ -88,4 +89,5 @@ class RunObserver(TrainerCallback):
         seconds, tokens = self.last.get("time/step"), self.last.get("train/tokens")
         if seconds and tokens:
             told["tok/s"] = tokens / seconds
-        self.advance(1, **told)
+        self.watch.metrics(self.last)
+        self.watch.advance(1, **told)

@@ -19,6 +19,7 @@ from trlmath.data.filtering import LedgerEntry
 from trlmath.data.fingerprint import fingerprint
 from trlmath.errors import RecipeError
 from trlmath.evaluation.categories import category_shares
+from trlmath.evaluation.display import Unwatched, Watch
 from trlmath.evaluation.prepare import evaluation_settings
 from trlmath.evaluation.report import EvaluationReport
 from trlmath.evaluation.run import EvaluationSet, evaluate
@@ -63,6 +64,7 @@ class TrainingRun(ABC):
     def __init__(self, recipe: Recipe, display: Display | None = None) -> None:
         self.recipe = recipe
         self.numbers: dict[str, float] = {}
+        self.watch: Watch = Unwatched()
         check_trainer(recipe, self.algorithm)
         state = PartialState(cpu=not torch.cuda.is_available())
         self.main, self.processes = state.is_main_process, state.num_processes
@@ -87,6 +89,7 @@ class TrainingRun(ABC):
             **self._facts(),
         )
         self._record_start()
+        self.display.record(self.directory / "console.log")
         self.display.note(f"run      {self.directory}")
         self._show_data()
         try:
@@ -275,6 +278,8 @@ class TrainingRun(ABC):
             notify("checkpoint_saved", path=final, step=self.step)
             notify("run_finished", run=self._view, summary=summary)
         self.display.comparison(before, after)
+        if self.recipe.run.report:
+            self.display.report(self.directory)
         self.display.note(f"{self.step} steps in {seconds:.0f} s; everything is in {self.directory}")
 
     def __exit__(
@@ -296,9 +301,9 @@ class TrainingRun(ABC):
 
     def _fit(self) -> None:
         """Run the trainer under the progress bar, evaluating every so many steps."""
-        with self.display.bar("train", self._steps()) as advance:
+        with self.display.training("train", self._steps()) as self.watch:
             every = self.recipe.evaluation.every
-            self.trainer.add_callback(RunObserver(self._files, advance, self._evaluate_at, every))
+            self.trainer.add_callback(RunObserver(self._files, self.watch, self._evaluate_at, every))
             self.trainer.train()
 
     def _evaluate_at(self, step: int) -> None:
