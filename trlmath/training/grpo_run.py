@@ -103,9 +103,6 @@ class GrpoRun(TrainingRun):
             show = self.recipe.run.show_every
             if show and step % show == 0:
                 self.watch.rollouts(groups, step + 1)  # of the step that learns from them
-            show = self.recipe.run.show_every
-            if show and step % show == 0:
-                self.watch.rollouts(groups, step)
 
     def _on_drops(self, dropped: list[LedgerEntry], step: int) -> None:
         self._record_drops(dropped, step=step)
