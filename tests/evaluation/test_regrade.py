@@ -168,3 +168,6 @@ def test_the_command_on_trls_files(tmp_path):
     )
     assert done.exit_code == 0, done.output
     assert "2 completions graded again, 1" in " ".join(done.output.split())
+    # TRL saves neither lengths nor finish reasons: no number is made up for them
+    assert "tokens, all" not in done.output
+    assert "truncated" not in done.output

@@ -59,8 +59,8 @@ class EvaluationReport:
         rates: each part of the reward (``format``, ``answer``, ``both``, ...); a part that could not be
             told counts as not reached, so all rates are shares of the same completions.
         categories: completions of each category; they add up to `completions`.
-        mean_tokens: mean completion length.
-        truncated: share of completions cut off at ``max_tokens``.
+        mean_tokens: mean completion length; NaN where lengths were not saved.
+        truncated: share of completions cut off at ``max_tokens``; NaN where that was not saved.
         unscorable: completions whose gold cannot be read.
         tokens_per_second: generation speed; 0 when nothing was generated.
         interval: which interval the rates have.
@@ -117,6 +117,8 @@ def summarise(
     tokens = sum(s.tokens for s in samples)
     total = max(len(samples), 1)
     parts = sorted({part for s in samples for part in s.parts})
+    # completions that TRL saved have neither tokens nor a finish reason: no number is better than 0
+    measured = not samples or any(s.finish_reason for s in samples)
     scored = [[s for s in group if s.reward is not None] for group in problems]
     logprobs = [s.logprob for s in samples]
     told = tokens > 0 and not greedy and None not in logprobs
@@ -127,8 +129,8 @@ def summarise(
         completions=len(samples),
         rates={part: _rate(problems, _part(part)) for part in parts},
         categories=dict(Counter(s.category for s in samples).most_common()),
-        mean_tokens=tokens / total,
-        truncated=sum(s.finish_reason == "length" for s in samples) / total,
+        mean_tokens=tokens / total if measured else math.nan,
+        truncated=sum(s.finish_reason == "length" for s in samples) / total if measured else math.nan,
         unscorable=sum(s.reward is None for s in samples),
         tokens_per_second=(tokens if generated is None else generated) / seconds if seconds > 0 else 0.0,
         interval=BOOTSTRAP if any(len(group) > 1 for group in problems) else WILSON,
@@ -136,7 +138,7 @@ def summarise(
         mean_reward=_mean_reward([group for group in scored if group]),
         pass_at_k=_pass_at_k(problems, [p for p in ("both", "answer") if p in parts] or ["reward"]),
         majority_at_k=_majority(problems),
-        lengths=_lengths(samples),
+        lengths=_lengths(samples) if measured else {},
         entropy=entropy,
         by={field: _slices(problems, field, parts) for field in by},
     )

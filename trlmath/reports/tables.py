@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 from rich.table import Table
@@ -57,7 +58,8 @@ def _rates(report: EvaluationReport) -> Table:
     for name, lengths in report.lengths.items():
         if lengths.completions:
             table.add_row(f"tokens, {name} (mean; p10 p50 p90 p99)", _lengths(lengths))
-    table.add_row("truncated", f"{100 * report.truncated:.1f}")
+    if not math.isnan(report.truncated):
+        table.add_row("truncated", f"{100 * report.truncated:.1f}")
     if report.entropy is not None:
         table.add_row("entropy, nats a token (-log p of sampled)", f"{report.entropy:.3f}")
     if report.tokens_per_second:
