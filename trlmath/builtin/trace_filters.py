@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -34,15 +35,30 @@ class CorrectAnswer:
             )
 
     def __call__(self, item: Problem) -> Decision:
-        grade = item.metadata.get("grade")
-        if not isinstance(grade, Grade):
-            if item.trace is None:
-                return Drop("no trace")
-            if item.answer is None or not item.answer.strip():
-                return Drop("no gold answer")
-            from trlmath.grading import grade_response
+        return self.select([item])[0]
 
-            grade = grade_response(item.trace, item.answer, self.style)
+    def select(self, items: Sequence[Problem]) -> list[Decision]:
+        """Decide about all traces at once, so that the grader's workers share what is slow."""
+        from trlmath.grading import grade_responses
+
+        decisions: dict[int, Decision] = {}
+        asked = []
+        for i, item in enumerate(items):
+            grade = item.metadata.get("grade")
+            if isinstance(grade, Grade):
+                decisions[i] = self._decide(grade)
+            elif item.trace is None:
+                decisions[i] = Drop("no trace")
+            elif item.answer is None or not item.answer.strip():
+                decisions[i] = Drop("no gold answer")
+            else:
+                asked.append(i)
+        traces, golds = [items[i].trace or "" for i in asked], [items[i].answer for i in asked]
+        grades = grade_responses(traces, golds, self.style)
+        decisions |= {i: self._decide(grade) for i, grade in zip(asked, grades, strict=True)}
+        return [decisions[i] for i in range(len(items))]
+
+    def _decide(self, grade: Grade) -> Decision:
         value = grade.parts.get(self.part)
         if value is None:
             return Drop(f"{self.part} cannot be told ({grade.category or 'not graded'})")
