@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -29,8 +30,19 @@ def test_the_order_of_the_file_does_not_matter():
     }
 
 
-def test_rows_alike_are_told_apart():
+def test_other_traces_of_the_same_problems_give_the_same_problems():
+    other = [replace(problem, trace="wrong") for problem in PROBLEMS]
+    assert subset(PROBLEMS, 128) == subset(other, 128)
+
+
+def test_the_traces_of_one_problem_are_drawn_apart():
     assert len(subset([Problem("q")] * 5, 3)) == 3
+    several = [replace(problem, trace=f"{problem.trace} {k}") for problem in PROBLEMS for k in range(4)]
+    questions = {several[at].question for at in subset(several, 128)}
+    assert len(questions) > 100
+    shuffled = random.Random(0).sample(several, len(several))
+    drawn = [{rows[at].trace for at in subset(rows, 128)} for rows in (several, shuffled)]
+    assert drawn[0] == drawn[1]
 
 
 def test_more_than_there_are_is_an_error():

@@ -12,8 +12,9 @@ from trlmath.types import Problem
 def subset(problems: Sequence[Problem], size: int | None, name: str = "data") -> list[int]:
     """Return the positions of `size` problems, ascending; None: all.
 
-    A problem's place in the draw is a hash of its content. So 128 of them are contained in 256, and neither
-    `run.seed` nor the order of the file changes which they are.
+    A row's place in the draw is a hash of its question and gold. So 128 rows are contained in 256, neither
+    `run.seed` nor the order of the file changes which they are, and two files with other traces for the same
+    problems give the same problems. Several traces of one problem are drawn apart from each other.
 
     Raises:
         DataError: fewer than `size` are there.
@@ -25,9 +26,21 @@ def subset(problems: Sequence[Problem], size: int | None, name: str = "data") ->
             f"data.train_size asks for {size} rows, and {name!r} leaves {len(problems)} after the filters. "
             "Set it to at most that, or to `all`."
         )
-    return sorted(sorted(range(len(problems)), key=lambda at: (_place(problems[at]), at))[:size])
+    return sorted(_draw(problems)[:size])
 
 
-def _place(problem: Problem) -> bytes:
-    text = f"{problem.question}\0{problem.answer}\0{problem.trace}"
+def _draw(problems: Sequence[Problem]) -> list[int]:
+    """All positions in the order drawn: by a hash of question, gold and the number among its traces."""
+    alike: dict[str, list[int]] = {}
+    for at, problem in enumerate(problems):
+        alike.setdefault(f"{problem.question}\0{problem.answer}", []).append(at)
+    places = {}
+    for text, rows in alike.items():
+        # Numbered by content, so that a problem with one trace has the same place whatever the trace is.
+        for number, at in enumerate(sorted(rows, key=lambda at: (_hash(problems[at].trace or ""), at))):
+            places[at] = _hash(f"{text}\0{number}")
+    return sorted(places, key=places.__getitem__)
+
+
+def _hash(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
