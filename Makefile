@@ -14,7 +14,7 @@ ARGS ?=
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench wheel clean
+.PHONY: help setup demo study test lint format bench wheel clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -28,6 +28,9 @@ demo: setup  ## evaluate, train and evaluate again: a tiny model learns, no GPU 
 	@echo "demo: evaluates a tiny model, trains it with GRPO and evaluates it again (recipes/nano/grpo.yaml)"
 	@$(BIN)/accelerate launch $$($(PYTHON) .ci/setup.py --launch-flags --engine '$(ENGINE)') recipes/grpo.py \
 	    $(if $(ENGINE),sampling.engine=$(ENGINE)) $(ARGS)
+
+study: setup  ## the whole road on the nano task, step by step, and one table: under an hour on two cores
+	$(BIN)/trlmath study nano/study --jobs 2 $(ARGS)
 
 lint: setup  ## ruff and mypy
 	$(BIN)/ruff check .
