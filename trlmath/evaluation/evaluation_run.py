@@ -26,6 +26,7 @@ from trlmath.evaluation.store import resume
 from trlmath.hookspecs import RunView
 from trlmath.plugins import notify
 from trlmath.recipe import Recipe
+from trlmath.runs.components import components_used, keep_one_offs
 from trlmath.runs.directory import RunDirectory
 from trlmath.runs.manifest import describe
 from trlmath.sampling.sampler import Sampler
@@ -157,7 +158,10 @@ class EvaluationRun:
                 f"another process is evaluating into {self.directory}. Wait for it, or choose another --out."
             ) from error
         self._check_same()
+        components = components_used(self.recipe, "evaluate")
+        keep_one_offs(components, files)
         self._manifest = describe(
+            components=components,
             recipe=self.recipe.name,
             processes=self._state.num_processes,
             engine=self._engine,

@@ -37,11 +37,6 @@ class GrpoRun(TrainingRun):
     def _arguments(self, checkpoints: Path) -> Any:
         return grpo_config(self.recipe, checkpoints, self.processes)
 
-    def _facts(self) -> dict[str, Any]:
-        facts = super()._facts()
-        facts["components"]["advantage"] = self._prepared.advantage_label
-        return facts
-
     def _make_trainer(self, model: Any, engine: str, arguments: Any, peft: Any) -> MathGRPOTrainer:
         recipe, prepared = self.recipe, self._prepared
         return MathGRPOTrainer(

@@ -28,6 +28,7 @@ from trlmath.hookspecs import RunView
 from trlmath.plugins import notify
 from trlmath.recipe import Recipe, check_trainer
 from trlmath.recipe.schema import EvaluationSetting
+from trlmath.runs.components import components_used, keep_one_offs
 from trlmath.runs.directory import RunDirectory, new_run_path
 from trlmath.runs.manifest import describe
 from trlmath.sampling.choose import check_engine_options, engine_of
@@ -146,10 +147,7 @@ class TrainingRun(ABC):
                     "sha256": fingerprint(prepared.eval_problems),
                 },
             },
-            "components": {
-                "rewards": [str(r.component.origin) for r in prepared.rewards],
-                "filters": [str(f.component.origin) for f in prepared.filters],
-            },
+            "components": components_used(prepared.recipe, self.algorithm),
         }
 
     def _data_notes(self) -> Iterable[str]:
@@ -206,6 +204,7 @@ class TrainingRun(ABC):
         if not self._files:
             return
         self._files.write_text("recipe.yaml", self.recipe.to_yaml())
+        keep_one_offs(self._manifest["components"], self._files)
         self._files.write_json("manifest.json", self._manifest)
         self._record_drops(self._prepared.ledger)
         notify("run_started", run=self._view)
