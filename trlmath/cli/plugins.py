@@ -20,7 +20,7 @@ def plugins() -> None:
     """List, show, check and make plugins."""
 
 
-@plugins.command("list")
+@plugins.command("list", short_help="Show every component, and plugins that failed to load.")
 @click.option("--kind", type=click.Choice(KINDS), help="Only this kind.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
 def list_(kind: str | None, as_json: bool) -> None:
@@ -65,7 +65,7 @@ def doctor() -> None:
     sys.exit(1 if troubles else 0)
 
 
-@plugins.command()
+@plugins.command(short_help="Run the conformance suite on a component or plugin.")
 @click.argument("name", required=False)
 @click.option("--all", "everything", is_flag=True, help="Every component of every plugin, built-ins too.")
 @click.option("--kind", type=click.Choice(KINDS), help="Only this kind.")
@@ -111,7 +111,7 @@ def check(
     sys.exit(1 if failed or broken else 0)
 
 
-@plugins.command()
+@plugins.command(short_help="Write a complete plugin distribution to start from.")
 @click.argument("name")
 @click.option("--kind", type=click.Choice(KINDS), default="reward", show_default=True, help="What it offers.")
 @click.option("--into", type=click.Path(path_type=Path), default=Path(), help="Folder to write it into.")

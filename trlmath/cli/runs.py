@@ -39,7 +39,7 @@ def list_(folder: Path, as_json: bool) -> None:
             print_runs(rows, str(folder))
 
 
-@runs.command()
+@runs.command(short_help="Show a run: results, last metrics, drops, recipe.")
 @click.argument("run", type=RUN)
 def show(run: Path) -> None:
     """Show RUN: results, last metrics, drops, and what its recipe changes."""
@@ -50,7 +50,7 @@ def show(run: Path) -> None:
         print_run(read_run(locate(run)))
 
 
-@runs.command()
+@runs.command(short_help="Compare two runs: recipe, versions, metrics.")
 @click.argument("first", type=RUN, metavar="A")
 @click.argument("second", type=RUN, metavar="B")
 @click.option("--part", default="both", show_default=True, help="Of the reward: what is compared.")
@@ -82,7 +82,7 @@ def diff(first: Path, second: Path, part: str, show: int, everything: bool, out:
             click.echo(f"written: {out}")
 
 
-@runs.command()
+@runs.command(short_help="Print the command that repeats a run.")
 @click.argument("run", type=RUN)
 @click.option("--run", "start", is_flag=True, help="Start it, instead of printing the command.")
 @click.option(
