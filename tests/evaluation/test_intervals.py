@@ -29,7 +29,7 @@ def test_wilson_covers(rate, trials):
     assert 0.92 <= inside / 2000 <= 0.985
 
 
-@pytest.mark.parametrize("problems", [20, 100])
+@pytest.mark.parametrize("problems", [5, 20, 100])
 def test_bootstrap_covers_where_wilson_does_not(problems):
     """Eight samples a problem, very different problems: the samples are not independent."""
     draw = np.random.default_rng(2)
@@ -42,7 +42,7 @@ def test_bootstrap_covers_where_wilson_does_not(problems):
         low, high = wilson(means.sum() * 8, problems * 8)
         narrow += low <= 0.3 <= high
     assert inside / 300 >= 0.90
-    assert narrow / 300 < 0.75
+    assert narrow / 300 < 0.8
 
 
 def test_bootstrap_is_repeatable_and_bounded():

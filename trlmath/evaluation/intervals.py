@@ -46,15 +46,15 @@ def bootstrap(
     """95 % percentile bootstrap of the mean over problems (Efron 1979).
 
     The completions of one problem are not independent, problems are: whole problems are drawn again.
-    The normal quantiles are widened by Student's factor sqrt(n / (n - 1)), since the plain percentile
-    interval is too narrow for few problems.
+    The plain percentile interval is too narrow for few problems: it is widened by sqrt(n / (n - 1)) and by
+    the ratio of Student's quantile to the normal one.
 
     Args:
         values: [problems], each problem's own mean.
         resamples: drawn with `seed`, so that the same rows give the same interval.
-        bounds: what a problem's value may be, used where `values` all agree: then resampling has no
-            spread to show, and the interval is that of a problem in which the others, at most the upper
-            end of Wilson's interval for none of n, lie at either bound.
+        bounds: what a problem's value may be; the interval stays within. Where `values` all agree resampling
+            has no spread to show: as many further problems as the upper end of Wilson's interval for none
+            of n are put at either bound.
 
     Returns:
         (low, high); of no value, the bounds.
@@ -76,9 +76,11 @@ def bootstrap(
         rows = min(step, resamples - start)
         means[start : start + rows] = data[draw.integers(0, data.size, (rows, data.size))].mean(1)
     centre = data.mean()
-    means = centre + (means - centre) * math.sqrt(data.size / (data.size - 1))
+    student_factor = T975[data.size - 2] / Z95 if data.size - 1 <= len(T975) else 1.0
+    means = centre + (means - centre) * math.sqrt(data.size / (data.size - 1)) * student_factor
     low, high = np.quantile(means, [0.025, 0.975])
-    return max(float(low), float(data.min())), min(float(high), float(data.max()))
+    least, most = min(bounds[0], float(data.min())), max(bounds[1], float(data.max()))
+    return max(float(low), least), min(float(high), most)
 
 
 def student(values: Sequence[float]) -> tuple[float, float]:
