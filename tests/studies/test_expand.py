@@ -36,9 +36,9 @@ def test_a_grid_is_every_combination_and_seeds_share_a_group():
     assert found[0].name == "a-std=true,learning_rate=1e-06-seed0"
     assert found[1].group == found[0].group == "a-std=true,learning_rate=1e-06"
     assert found[-1].arguments() == [
+        "run.seed=1",
         "advantage.options.std=false",
         "trainer.learning_rate=1e-05",
-        "run.seed=1",
     ]
 
 
@@ -63,17 +63,19 @@ def test_what_comes_later_wins():
         overrides=["sampling.top_p=0.3", "a:sampling.top_p=0.4", "grpo:sampling.top_p=0.5"],
     )
     assert run.arguments() == [
-        "sampling.top_p=0.1",
+        "run.seed=5",
         'model.dtype="bfloat16"',
         "evaluation.limit=7",
         'evaluation.settings=[{"name": "g", "temperature": 0.0}]',
-        "sampling.top_p=0.2",
         "sampling.top_k=3",
-        "run.seed=5",
-        "sampling.top_p=0.3",
-        "sampling.top_p=0.4",
         "sampling.top_p=0.5",
     ]
+
+
+def test_a_section_replaces_the_keys_set_in_it_before():
+    pairs = {"filters.0.options.max": 3, "filters": ["duplicate"], "filters.1": "length"}
+    (run,) = runs_of({"name": "a", "set": pairs})
+    assert run.arguments() == ['filters=["duplicate"]', 'filters.1="length"']
 
 
 def test_files_beside_the_study_are_found(tmp_path):

@@ -94,12 +94,21 @@ def _variants(
                     group=group,
                     algorithm=entry.algorithm,
                     recipe=entry.recipe,
-                    overrides=(*pairs, *own, *given),
+                    overrides=_effective([*own, *pairs, *given]),
                     seed=seed,
                     against=entry.against,
                 )
             )
     return found
+
+
+def _effective(pairs: Sequence[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
+    """The overrides without those that a later one replaces, itself or the whole section around it."""
+    return tuple(
+        pair
+        for i, pair in enumerate(pairs)
+        if not any(pair[0] == key or pair[0].startswith(f"{key}.") for key, _ in pairs[i + 1 :])
+    )
 
 
 def _values(key: str, values: list[Any] | dict[Any, Any]) -> list[tuple[str, Any]]:
