@@ -31,6 +31,8 @@ def test_the_last_step_is_logged_and_an_old_number_says_whose_it_is(make_trainer
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [2, 3]
     assert all(row["train/rollouts"] == 8 for row in rows)
+    for row in rows:
+        assert sum(v for name, v in row.items() if name.startswith("train/category/")) == 1.0
     assert "reward" not in shown[0]
     assert "step" not in shown[1]
     assert "step" not in shown[2]
