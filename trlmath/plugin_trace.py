@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import time
@@ -43,6 +44,8 @@ def short(value: Any) -> str:
     """A value on one line: small ones as they are, collections by their size."""
     if isinstance(value, (list, tuple, dict, set)) and len(value) > 3:
         return f"<{type(value).__name__} of {len(value)}>"
+    if inspect.isroutine(value) or inspect.isclass(value):
+        return f"<{value.__name__}>"
     text = ascii(value)
     return text if len(text) <= _SHOWN else f"<{type(value).__name__}>"
 

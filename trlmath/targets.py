@@ -107,10 +107,15 @@ def is_code(target: Any) -> bool:
 def locate(target: Any) -> Origin:
     """Return the origin of an imported target, with the distribution that its module belongs to."""
     code = target if is_code(target) else type(target)
-    return Origin(*_distribution_of(str(code.__module__).split(".")[0]), place_of(target))
+    return Origin(*_distribution_of(str(code.__module__)), place_of(target))
 
 
 @cache
 def _distribution_of(module: str) -> tuple[str | None, str | None]:
-    owners = metadata.packages_distributions().get(module, [])
+    owners = metadata.packages_distributions().get(module.split(".")[0], [])
+    if len(set(owners)) > 1:  # a namespace package: the owner is the one that has the file
+        stem = module.replace(".", "/")
+        wanted = (f"{stem}.py", f"{stem}/__init__.py")
+        having = [o for o in owners if any(str(file) in wanted for file in metadata.files(o) or ())]
+        owners = having or owners
     return (owners[0], metadata.version(owners[0])) if owners else (None, None)
