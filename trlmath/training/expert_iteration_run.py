@@ -163,7 +163,7 @@ class ExpertIterationRun(TrainingRun):
             )
         if average:
             average.keep(self.trainer.model)
-        self.progress.steps += taken
+        self.progress.steps, self.progress.tokens = self.progress.steps + taken, self.trainer.tokens
         self._log(iteration, {}, {"time/sft": time.perf_counter() - started})
         carried = self.section.optimizer == "carried"
         self._keep(

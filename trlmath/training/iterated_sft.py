@@ -21,6 +21,15 @@ class IteratedSFTTrainer(MathSFTTrainer):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(examples=[_NOTHING_YET], **kwargs)
 
+    @property
+    def tokens(self) -> int:
+        """Tokens of all forwards so far: what TRL logs as ``num_tokens``."""
+        return self._total_train_tokens
+
+    @tokens.setter
+    def tokens(self, count: int) -> None:
+        self._total_train_tokens = count
+
     def train_on(
         self,
         examples: Sequence[Example],

@@ -26,6 +26,7 @@ class Progress:
     Attributes:
         iteration, phase: what comes next.
         steps: optimizer steps taken.
+        tokens: trained on, as TRL counts them for its metric ``num_tokens``.
         weights_version: iterations whose SFT has changed the weights.
         raised: how often nothing was kept and the temperature raised.
         pool: traces trained on last.
@@ -39,6 +40,7 @@ class Progress:
     iteration: int = 0
     phase: Phase = "sample"
     steps: int = 0
+    tokens: int = 0
     weights_version: int = 0
     raised: int = 0
     pool: int = 0
