@@ -26,6 +26,11 @@ EXPECTED = {
     "qwen2.5-math-1.5b/grpo-24gb",
     "qwen2.5-math-1.5b/grpo-best",
     "smollm2-135m/grpo",
+    "nano/sft",
+    "nano/sft-filtered",
+    "qwen2.5-math-1.5b/sft",
+    "qwen2.5-math-1.5b/sft-filtered",
+    "smollm2-135m/sft",
 }
 
 
@@ -102,6 +107,24 @@ def test_the_variants_differ_from_it_only_where_they_say():
     ]
     assert small["sampling"]["sleep"] is True
     assert "8bit" in small["trainer"]["optim"]
+
+
+def test_filtered_sft_differs_from_sft_by_its_filter():
+    for folder, more in (("nano", ["data.train.options.wrong_traces"]), ("qwen2.5-math-1.5b", [])):
+        plain, filtered = (load_recipe(f"{folder}/{name}").to_dict() for name in ("sft", "sft-filtered"))
+        assert differences(plain, filtered) == [*more, "filters"]
+        assert [f["name"] for f in filtered["filters"]] == ["correct_answer"]
+
+
+def test_the_cs336_sft_recipe_writes_its_numbers_out():
+    from trlmath.recipe.yamls import read
+
+    raw = read(shipped_recipes()["qwen2.5-math-1.5b/sft"])
+    assert (raw["model"]["dtype"], raw["model"]["attention"]) == ("bfloat16", "flash_attention_2")
+    expected = {"num_train_epochs": 1, "warmup_steps": 0.1, "max_grad_norm": 1.0, "bf16": True}
+    assert {key: raw["trainer"][key] for key in expected} == expected
+    assert raw["data"]["train"] == "garg-aayush/sft-cs336-assign5-datasets"
+    assert raw["sampling"]["stop"] == ["</answer>"]
 
 
 def test_the_scripts_are_short():

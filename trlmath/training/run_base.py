@@ -36,6 +36,7 @@ from trlmath.sampling.models import load_policy
 from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.serving import check_servers
 from trlmath.sampling.settings import SamplingSettings
+from trlmath.training import trackers
 from trlmath.training.display import Display, Silent
 from trlmath.training.model import lora_config
 from trlmath.training.observer import RunObserver
@@ -173,7 +174,8 @@ class TrainingRun(ABC):
         engine, why = engine_of(recipe, model.num_parameters())
         check_engine_options(engine, recipe.sampling.engine_options)
         self.display.note(f"model    {recipe.model.path}, {model.num_parameters() / 1e6:.1f} M parameters")
-        self.display.note(f"engine   {engine}: {why}")
+        if self.generates:
+            self.display.note(f"engine   {engine}: {why}")
         self._manifest["engine"] = {"name": engine, "why": why}
         try:
             self.trainer = self._make_trainer(model, engine, arguments, peft)
@@ -184,6 +186,7 @@ class TrainingRun(ABC):
         # progress and metrics are ours; transformers would print each log as a dict
         self.trainer.remove_callback(PrinterCallback)
         self.trainer.remove_callback(ProgressCallback)
+        trackers.attach(self.trainer, self.directory)
 
     def _shared_path(self) -> Path:
         """The run directory, the same on every process."""
@@ -218,6 +221,11 @@ class TrainingRun(ABC):
 
     def __enter__(self) -> Self:
         return self
+
+    @property
+    def generates(self) -> bool:
+        """Whether the run needs an engine at all."""
+        return True
 
     @property
     def step(self) -> int:
@@ -276,6 +284,7 @@ class TrainingRun(ABC):
             self._files.write_json("manifest.json", self._manifest)
             notify("checkpoint_saved", path=final, step=self.step)
             notify("run_finished", run=self._view, summary=summary)
+            trackers.close(self.trainer)
         self.display.comparison(before, after)
         if self.recipe.run.report:
             self.display.report(self.directory)
@@ -320,6 +329,7 @@ class TrainingRun(ABC):
         if not self._files:
             return
         self._files.append("metrics.jsonl", {"step": self.step, **numbers})
+        trackers.send(self.trainer, numbers)
         self._files.append("evaluation/reports.jsonl", {"step": self.step, **report.to_dict()})
         notify("evaluated", report=report, step=self.step)
 

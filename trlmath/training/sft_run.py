@@ -85,7 +85,7 @@ class SftRun(TrainingRun):
                     f"averaging: cannot average weights that {kind.value} has sharded; remove it."
                 )
             trainer.add_callback(self.average)
-        if recipe.evaluation.enabled:
+        if self.generates:
             context = prepared.longest_prompt + recipe.sampling.max_tokens
             together = recipe.evaluation.chunk * max(s.n for s in recipe.evaluation.settings)
             make = sampler_factory(
@@ -98,6 +98,11 @@ class SftRun(TrainingRun):
             probe = prepared.eval_prompt_ids[0]
             self._engine = LiveEngine(trainer, make, probe, recipe.sampling.freshness)
         return trainer
+
+    @property
+    def generates(self) -> bool:
+        """Only to evaluate."""
+        return self.recipe.evaluation.enabled
 
     def ready_sampler(self) -> Sampler:
         """The engine of evaluations, generating from the current weights."""
