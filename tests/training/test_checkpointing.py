@@ -1,0 +1,73 @@
+"""Trainers go on from a checkpoint to the bit, and a checkpoint that did not end is none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import TrainerCallback
+
+from trlmath.runs.checkpoints import newest, verify
+
+
+class StopAt(TrainerCallback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **_):
+        control.should_training_stop = state.global_step >= self.step
+
+
+def weights(trainer):
+    return {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+
+
+def losses(trainer):
+    keep = ("loss", "reward", "grad_norm")
+    return [{k: row.get(k) for k in keep} for row in trainer.state.log_history if "loss" in row]
+
+
+# four rollout phases take each problem once: the third case goes on in the second pass over them
+@pytest.mark.parametrize(("updates", "epochs", "phases"), [(1, 1, 2), (2, 2, 2), (1, 1, 6), (2, 1, 5)])
+def test_a_stopped_run_goes_on_to_the_same_bits(make_trainer, tmp_path, updates, epochs, phases):
+    every = phases * updates * epochs
+    config = {
+        "save_strategy": "steps",
+        "save_steps": every,
+        "max_steps": 2 * every,
+        "num_iterations": epochs,
+        "steps_per_generation": updates,
+        "learning_rate": 1e-2,
+    }
+    whole = make_trainer(output_dir=str(tmp_path / "whole"), **config)
+    whole.train()
+    stopped = make_trainer(output_dir=str(tmp_path / "stopped"), **config)
+    stopped.add_callback(StopAt(every + 1))
+    stopped.train()
+    torch.rand(7)  # another process would not begin with this random state either
+    again = make_trainer(output_dir=str(tmp_path / "stopped"), **config)
+    found, passed = newest(tmp_path / "stopped")
+    assert (found.step, passed) == (every, [])
+    again.train(resume_from_checkpoint=str(found.path))
+    assert again.state.global_step == 2 * every
+    assert losses(again) == losses(whole)
+    for name, tensor in weights(whole).items():
+        assert torch.equal(tensor, weights(again)[name]), name
+
+
+def test_a_save_that_fails_leaves_the_one_before(make_trainer, tmp_path, monkeypatch):
+    trainer = make_trainer(output_dir=str(tmp_path / "out"), save_strategy="steps", save_steps=1, max_steps=3)
+    trainer.facts = lambda: {"step": trainer.state.global_step}
+    real = trainer.save_model
+
+    def full_disk(folder, **kwargs):
+        real(folder, **kwargs)
+        if trainer.state.global_step == 3:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(trainer, "save_model", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        trainer.train()
+    found, passed = newest(tmp_path / "out")
+    assert (found.step, passed, found.facts) == (2, [], {"step": 2})
+    assert sorted(p.name for p in (tmp_path / "out").glob("checkpoint-*")) == ["checkpoint-1", "checkpoint-2"]
+    assert verify(tmp_path / "out" / "checkpoint-1")[0].step == 1
