@@ -11,13 +11,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def command(*arguments, processes=1):
-    """The command line of recipes/grpo.py under `accelerate launch`."""
+def command(*arguments, processes=1, script="grpo"):
+    """The command line of a recipe script under `accelerate launch`."""
     where = ["--cpu"] if processes == 1 else ["--multi_gpu"]
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--quiet", *where]
     launch += ["--num_processes", str(processes), "--num_machines", "1", "--mixed_precision", "no"]
     launch += ["--dynamo_backend", "no", "--main_process_port", "0"]  # a free port
-    return [*launch, "recipes/grpo.py", *arguments]
+    return [*launch, f"recipes/{script}.py", *arguments]
 
 
 def environment():
@@ -25,10 +25,10 @@ def environment():
     return {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
-def launch(*arguments, processes=1, timeout=240):
+def launch(*arguments, processes=1, timeout=240, script="grpo"):
     """Run the recipe to its end and return the finished process."""
     return subprocess.run(
-        command(*arguments, processes=processes),
+        command(*arguments, processes=processes, script=script),
         cwd=ROOT,
         env=environment(),
         capture_output=True,

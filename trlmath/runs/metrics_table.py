@@ -118,6 +118,64 @@ TABLE: dict[str, tuple[Metric, ...]] = {
             "As the plugin says.",
         ),
     ),
+    "Expert iteration (`train/`)": (
+        Metric(
+            "train/iteration",
+            "number of the iteration, from 0; one line when it has sampled, one when it has selected, one "
+            "when it has trained",
+            NUMBER,
+            "Steps do not grow in an iteration that keeps nothing.",
+        ),
+        Metric(
+            "train/temperature",
+            "sampling temperature of the iteration",
+            NUMBER,
+            "Follows `expert_iteration.temperatures`; rises when nothing was kept.",
+        ),
+        Metric(
+            "train/solved",
+            "problems with a right rollout / problems with one that can be scored",
+            SHARE,
+            "Rises as the policy improves; the rest gives no trace.",
+        ),
+        Metric(
+            "train/always_solved",
+            "problems of which every rollout is right / problems with one that can be scored",
+            SHARE,
+            "Near 1: the questions teach little more.",
+        ),
+        Metric("train/candidates", "rollouts sampled in the iteration", NUMBER, "Questions x group size."),
+        Metric(
+            "train/kept",
+            "traces of this iteration that the filters keep",
+            NUMBER,
+            "0: nothing is trained, see `expert_iteration.nothing_kept`; the reasons are in `filters.jsonl`.",
+        ),
+        Metric(
+            "train/kept_share",
+            "`train/kept` / `train/candidates`",
+            SHARE,
+            "A fall: a filter has become stricter (a threshold rises, traces become alike).",
+        ),
+        Metric(
+            "train/recalled",
+            "traces of earlier iterations that a filter brought back to be judged again",
+            NUMBER,
+            "The pool of `elite`.",
+        ),
+        Metric(
+            "train/pool_size",
+            "traces that the iteration trains on, new and old",
+            NUMBER,
+            "Grows up to the cap of `elite`; without it equals `train/kept`.",
+        ),
+        Metric(
+            "train/pool_problems",
+            "different problems among them",
+            NUMBER,
+            "Far below `train/pool_size`: few problems fill the pool; lower `per_problem`'s `max`.",
+        ),
+    ),
     "Completions (`train/completions/`, `train/length/`)": (
         Metric(
             "train/length/<correctness>",
@@ -275,6 +333,7 @@ TABLE: dict[str, tuple[Metric, ...]] = {
         Metric("time/step", "the phases below added up", SECONDS, "What a step costs."),
         Metric("time/generate", "sampling the rollouts", SECONDS, "Grows with length and stragglers."),
         Metric("time/grade", "all reward functions", SECONDS, "Grows with answers that are hard to compare."),
+        Metric("time/sft", "the whole SFT of an iteration", SECONDS, "Grows with the pool and epochs."),
         Metric("time/update", "forward and backward", SECONDS, "Grows with tokens."),
         Metric("time/optimizer", "the optimizer's step (SFT)", SECONDS, "Constant for a model."),
         Metric("time/data", "waiting for the next step's examples (SFT)", SECONDS, "See the share."),

@@ -16,10 +16,21 @@ _NOTHING_YET = Example((0, 0), (0,), 0)
 
 
 class IteratedSFTTrainer(MathSFTTrainer):
-    """`MathSFTTrainer` whose examples are given to `train_on`; all else as there."""
+    """`MathSFTTrainer` whose examples are given to `train_on`; all else as there.
+
+    Attributes:
+        steps: optimizer steps of all calls of `train_on` so far.
+    """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(examples=[_NOTHING_YET], **kwargs)
+        self.steps = 0
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log under the step of the whole run; transformers counts anew in every call of `train`."""
+        self.state.global_step += self.steps
+        super().log(logs, start_time)
+        self.state.global_step -= self.steps
 
     @property
     def tokens(self) -> int:
@@ -60,4 +71,7 @@ class IteratedSFTTrainer(MathSFTTrainer):
         self.train()
         for callback in watching:
             self.remove_callback(callback)
-        return self.state.global_step
+        taken = self.state.global_step
+        self.steps += taken
+        self.state.global_step = self.steps  # what is sent to trackers between two calls
+        return taken

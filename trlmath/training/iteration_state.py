@@ -57,7 +57,8 @@ class IterationState:
     def load_trainer(self, trainer: IteratedSFTTrainer) -> None:
         """Give the trainer the weights and the optimizer's state that were kept. Raises DataError."""
         names = self.progress.files
-        trainer.tokens = self.progress.tokens
+        trainer.tokens, trainer.steps = self.progress.tokens, self.progress.steps
+        trainer.state.global_step = trainer.steps
         if "weights" in names:
             model = trainer.accelerator.unwrap_model(trainer.model)
             read_weights(model, self.folder / names["weights"])
