@@ -1,0 +1,222 @@
+"""Named checks on a run's numbers: what has gone wrong, and the usual cause; pure, knows no trainer.
+
+The remedies are those of CS336's assignment 5: a lower learning rate, larger batches, a tighter clip,
+regularisation; stop early, average weights, validate more often, adjust the temperature.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+
+Numbers = Mapping[str, float | None]
+
+# what counts as gone wrong; docs/reliability.md has this table
+RATIO_RANGE = (0.5, 2.0)  # mean importance ratio between engine and trainer
+CLIPPED_SHARE = 0.9  # of the tokens, in as many steps in a row:
+CLIPPED_STEPS = 3
+ENTROPY_LEFT = 0.05  # of the first window's
+LENGTH_LEFT = 0.2  # of the first window's
+LOSS_RISE = 1.2  # mean of a window over the one before, with twice the spread
+VALIDATION_FALLS = 3  # evaluations in a row, together by:
+VALIDATION_FALL = 0.05
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check that struck.
+
+    Attributes:
+        check: its name, as in the recipe's `checks`.
+        said: what was seen, in a sentence.
+        hint: the usual causes and what helps.
+    """
+
+    check: str
+    said: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.said}. {self.hint} (checks.{self.check}: off | warn | stop)"
+
+
+class Health:
+    """Follows a run's metrics, a line of ``metrics.jsonl`` at a time.
+
+    Args:
+        window: steps that a trend is judged by.
+    """
+
+    def __init__(self, window: int = 20) -> None:
+        self.window = window
+        self._steps: deque[Numbers] = deque(maxlen=2 * window)
+        self._first: dict[str, list[float]] = {}
+        self._validation: list[float] = []
+
+    def step(self, numbers: Numbers) -> list[Finding]:
+        """Take the numbers of one step, or of an evaluation, and return what is wrong now."""
+        if "eval/both" in numbers and "train/loss" not in numbers:
+            return self._after_evaluation(numbers["eval/both"])
+        if "train/loss" not in numbers:
+            return []
+        self._steps.append(numbers)
+        for name in ("train/entropy", "train/completions/mean_length"):
+            value = numbers.get(name)
+            seen = self._first.setdefault(name, [])
+            if value is not None and len(seen) < self.window:
+                seen.append(value)
+        checks: tuple[Callable[[], Finding | None], ...] = (
+            self._nan,
+            self._exploding_ratio,
+            self._entropy_collapse,
+            self._flat_reward,
+            self._oscillating_loss,
+            self._length_collapse,
+            self._all_truncated,
+        )
+        return [found for check in checks if (found := check()) is not None]
+
+    # -- one check each ---------------------------------------------------------------------------
+
+    def _nan(self) -> Finding | None:
+        now = self._steps[-1]
+        bad = [
+            name
+            for name in ("train/loss", "train/grad_norm")
+            if name in now and (now[name] is None or not math.isfinite(now[name] or 0.0))
+        ]
+        if not bad:
+            return None
+        return Finding(
+            "nan",
+            f"{' and '.join(bad)} is not a number",
+            "Usual causes: a learning rate too high, float16, no gradient clipping. Lower "
+            "trainer.learning_rate, set trainer.max_grad_norm: 1.0, use bfloat16 or float32.",
+        )
+
+    def _exploding_ratio(self) -> Finding | None:
+        ratio = self._steps[-1].get("engine/importance_sampling_ratio/mean")
+        if ratio is not None and not RATIO_RANGE[0] <= ratio <= RATIO_RANGE[1]:
+            return Finding(
+                "exploding_ratio",
+                f"the engine's and the trainer's probabilities differ by a factor of {ratio:.2f} on average",
+                "Rollouts do not come from the policy that is trained: look at engine/freshness, and at the "
+                "dtype and attention of both.",
+            )
+        shares = self._last("train/clip_ratio/region_mean", CLIPPED_STEPS)
+        if shares and min(shares) > CLIPPED_SHARE:
+            return Finding(
+                "exploding_ratio",
+                f"over {CLIPPED_SHARE:.0%} of the tokens were clipped in {CLIPPED_STEPS} steps",
+                "The policy has run away from its rollouts: fewer updates or epochs per rollout, a lower "
+                "trainer.learning_rate.",
+            )
+        return None
+
+    def _entropy_collapse(self) -> Finding | None:
+        left = self._left_of_first("train/entropy") if "train/reward" in self._steps[-1] else None
+        if left is None or left >= ENTROPY_LEFT:
+            return None
+        return Finding(
+            "entropy_collapse",
+            f"the policy's entropy is {left:.1%} of what it was at the start",
+            "It has stopped exploring: a lower trainer.learning_rate, a higher sampling.temperature, a "
+            "tighter clip, a KL term (trainer.beta), or stop here.",
+        )
+
+    def _flat_reward(self) -> Finding | None:
+        shares = self._last("train/frac_reward_zero_std", self.window)
+        if not shares or min(shares) < 1.0:
+            return None
+        rewards = self._last("train/reward", self.window) or [float("nan")]
+        return Finding(
+            "flat_reward",
+            f"no group had any spread in {self.window} steps (mean reward {fmean(rewards):.2f}), so nothing "
+            "is learned",
+            "All wrong: easier problems, SFT first, a format reward, a look at the grader. All right: "
+            "harder problems.",
+        )
+
+    def _oscillating_loss(self) -> Finding | None:
+        if "train/reward" in self._steps[-1]:  # GRPO's loss swings around 0 by its nature
+            return None
+        losses = self._last("train/loss", 2 * self.window)
+        if not losses:
+            return None
+        before, now = losses[: self.window], losses[self.window :]
+        if fmean(now) <= LOSS_RISE * fmean(before) or pstdev(now) <= 2 * pstdev(before):
+            return None
+        return Finding(
+            "oscillating_loss",
+            f"the loss rose from {fmean(before):.3f} to {fmean(now):.3f} and swings twice as far",
+            "Lower trainer.learning_rate, a larger batch.size, a longer warm-up, trainer.max_grad_norm: 1.0.",
+        )
+
+    def _length_collapse(self) -> Finding | None:
+        left = self._left_of_first("train/completions/mean_length")
+        if left is None or left >= LENGTH_LEFT:
+            return None
+        return Finding(
+            "length_collapse",
+            f"completions are {left:.0%} as long as at the start",
+            "The reward may be had without reasoning: read rollouts, look at length terms of reward and "
+            "loss_type, set sampling.min_tokens.",
+        )
+
+    def _all_truncated(self) -> Finding | None:
+        shares = self._last("train/completions/clipped_ratio", max(1, self.window // 2))
+        if not shares or min(shares) < 1.0:
+            return None
+        return Finding(
+            "all_truncated",
+            f"every completion of {len(shares)} steps was cut off at sampling.max_tokens",
+            "Raise sampling.max_tokens; if completions repeat themselves, SFT first; check sampling.stop.",
+        )
+
+    def _after_evaluation(self, both: float | None) -> list[Finding]:
+        if both is None:
+            return []
+        self._validation.append(both)
+        last = self._validation[-VALIDATION_FALLS - 1 :]
+        falls = len(last) > VALIDATION_FALLS and all(b < a for a, b in zip(last, last[1:], strict=False))
+        if not falls or last[0] - last[-1] < VALIDATION_FALL:
+            return []
+        return [
+            Finding(
+                "falling_validation",
+                f"eval/both fell {VALIDATION_FALLS} times in a row, from {last[0]:.1%} to {last[-1]:.1%}",
+                "Overfitting, or a policy that drifts: stop early (early_stop), average weights (averaging), "
+                "a lower trainer.learning_rate, evaluate more often.",
+            )
+        ]
+
+    # -- windows ----------------------------------------------------------------------------------
+
+    def _last(self, name: str, count: int) -> list[float]:
+        """The last `count` values; empty when there are fewer, or one is missing."""
+        if len(self._steps) < count:
+            return []
+        values = [row.get(name) for row in list(self._steps)[-count:]]
+        return [] if any(v is None for v in values) else [float(v) for v in values if v is not None]
+
+    def _left_of_first(self, name: str) -> float | None:
+        """Mean of the last window over the mean of the first one; None until both are there."""
+        first, last = self._first.get(name, []), self._last(name, self.window)
+        if len(first) < self.window or not last or fmean(first) == 0:
+            return None
+        return fmean(last) / fmean(first)
+
+
+CHECKS = (
+    "nan",
+    "exploding_ratio",
+    "entropy_collapse",
+    "flat_reward",
+    "oscillating_loss",
+    "falling_validation",
+    "length_collapse",
+    "all_truncated",
+)
