@@ -78,10 +78,23 @@ def test_a_section_replaces_the_keys_set_in_it_before():
     assert run.arguments() == ['filters=["duplicate"]', 'filters.1="length"']
 
 
+def test_one_of_several_runs_is_named_on_the_command_line():
+    found = runs_of(
+        {"name": "a", "vary": {"advantage.options.std": [True, False]}, "seeds": [0, 1]},
+        overrides=["a-std=true:sampling.top_p=0.1", "a-std=false-seed1:sampling.top_p=0.2"],
+    )
+    told = {run.name: dict(run.overrides).get("sampling.top_p") for run in found}
+    assert told == {
+        "a-std=true-seed0": 0.1, "a-std=true-seed1": 0.1, "a-std=false-seed0": None, "a-std=false-seed1": 0.2
+    }  # fmt: skip
+
+
 def test_files_beside_the_study_are_found(tmp_path):
     (tmp_path / "mine.jsonl").write_text("")
     (run,) = runs_of({"name": "a", "set": {"data.train": "mine.jsonl"}}, folder=tmp_path)
     assert run.overrides == (("data.train", str(tmp_path / "mine.jsonl")),)
+    (run,) = runs_of({"name": "a", "set": {"rewards": [{"name": "mine.jsonl"}]}}, folder=tmp_path)
+    assert run.overrides == (("rewards", [{"name": str(tmp_path / "mine.jsonl")}]),)
 
 
 def test_a_run_comes_after_the_one_it_starts_from():

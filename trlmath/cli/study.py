@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from trlmath.cli.launch import leave, quiet_libraries, readable_errors
+
+if TYPE_CHECKING:
+    from trlmath.reports.study_console import StudyConsole
+    from trlmath.studies.study import Study
 
 PARTIAL = 1
 
@@ -42,8 +46,7 @@ def study(
     quiet_libraries()
     signal.signal(signal.SIGTERM, _interrupt)
     with readable_errors():
-        from trlmath.reports.study_console import StudyConsole, short
-        from trlmath.reports.study_tables import study_markdown
+        from trlmath.reports.study_console import StudyConsole
         from trlmath.studies.study import Study
 
         display = StudyConsole()
@@ -56,18 +59,26 @@ def study(
             return
         try:
             planned.run(display, jobs)
-        finally:
-            display.table(planned)
-            tables = planned.tables()
-            text = "\n".join(
-                study_markdown(rows, setting, planned.spec.compare.part) for setting, rows in tables.items()
-            )
-            if tables:
-                planned.write_text("table.md", text)
-            display.note(f"everything is in {short(planned.directory)}: table.md, study.json, logs/")
+        except KeyboardInterrupt:
+            _tell(planned, display)
+            raise
+        _tell(planned, display)
         if planned.failed:
             display.note(f"not finished: {', '.join(planned.failed)}. The same command tries them again.")
             leave(PARTIAL)
+
+
+def _tell(study: Study, display: StudyConsole) -> None:
+    """Print the table and write it as markdown, of all evaluation settings."""
+    from trlmath.reports.study_console import short
+    from trlmath.reports.study_tables import study_markdown
+
+    display.table(study)
+    part, tables = study.spec.compare.part, study.tables()
+    if tables:
+        told = [study_markdown(rows, setting, part) for setting, rows in tables.items()]
+        study.write_text("table.md", "\n".join(told))
+    display.note(f"everything is in {short(study.directory)}: table.md, study.json, logs/")
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,9 +85,9 @@ def _checked(
     script = script_of(run.algorithm)
     config = find_config(run.recipe, folder)
     place = directory / run.name
-    arguments = [*run.arguments(), f"run.dir={place}"]
-    root = before[run.source].recipe.model if run.source else None
-    start = [] if root is None else [f"{MODEL}={_root(run, before)}"]
+    arguments = [*run.arguments(), f"run.dir={json.dumps(str(place))}"]
+    root = _root(run, before) if run.source else None
+    start = [] if root is None else [f"{MODEL}={json.dumps(root)}"]
     recipe = load_recipe(config, [*arguments, *start])
     check_sections(recipe, run.algorithm)
     if run.algorithm not in checks:
@@ -94,13 +95,13 @@ def _checked(
     checks[run.algorithm](recipe)
     if run.source:
         model = before[run.source].model
-        arguments.append(f"{MODEL}={model}")
+        arguments.append(f"{MODEL}={json.dumps(str(model))}")
         recipe.model.path = str(model)
     return CheckedRun(run, script, config, tuple(arguments), recipe, place)
 
 
 def _root(run: StudyRun, before: Mapping[str, CheckedRun]) -> str:
-    """The model that the chain of runs begins with."""
+    """The model that the chain of runs before this one begins with."""
     while run.source:
         run = before[run.source].run
     return before[run.name].recipe.model.path

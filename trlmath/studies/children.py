@@ -81,11 +81,15 @@ def _split(launcher: str) -> list[str]:
 class Child:
     """One run in a process group of its own, its output in a log file.
 
+    Args:
+        threads: for ``OMP_NUM_THREADS``, unless it is set already.
+        keep: open files that it inherits.
+
     Raises:
         RecipeError: the command cannot be started.
     """
 
-    def __init__(self, command: Sequence[str], log: Path, threads: int) -> None:
+    def __init__(self, command: Sequence[str], log: Path, threads: int, keep: Sequence[int] = ()) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log = log
         self._started = time.monotonic()
@@ -101,6 +105,7 @@ class Child:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     env=environment,
+                    pass_fds=tuple(keep),
                     start_new_session=True,  # Ctrl-C reaches the study, which then stops its runs itself
                 )
             except OSError as error:

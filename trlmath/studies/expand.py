@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -35,6 +35,7 @@ class StudyRun:
         seed: of ``seeds``, else None.
         source: name of the run whose result it starts from.
         against: the group that its difference is told to, if it is not the study's baseline.
+        entry: the name under ``runs`` that it comes from.
     """
 
     name: str
@@ -45,6 +46,12 @@ class StudyRun:
     seed: int | None = None
     source: str | None = None
     against: str | None = None
+    entry: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What an override of the command line may call it by, the algorithm included."""
+        return (self.name, self.group, self.entry, self.algorithm)
 
     def arguments(self) -> list[str]:
         """The overrides as they stand on a command line: JSON is YAML and keeps every type."""
@@ -62,44 +69,50 @@ def expand(study: StudyFile, folder: Path, overrides: Sequence[str] = ()) -> lis
     Raises:
         RecipeError: names that come twice, unknown names, cycles, keys that a study decides.
     """
-    last = _command_line(overrides, study)
     common = [*study.base.items(), *((f"evaluation.{k}", v) for k, v in study.evaluation.items())]
-    runs = [run for entry in study.runs for run in _variants(entry, common, last, folder)]
+    runs = [run for entry in study.runs for run in _variants(entry, common, folder)]
+    given = [_parsed(override, runs) for override in overrides]
+    for i, run in enumerate(runs):
+        own = [(key, value) for target, key, value in given if not target or target in run.names]
+        runs[i] = replace(run, overrides=_effective([*run.overrides, *own]))
     errors = _doubles(runs) + [e for run in runs for e in _decided(run)]
     if errors:
         raise RecipeError("\n".join(dict.fromkeys(errors)))
     return _ordered([_linked(run, runs) for run in runs])
 
 
-def _variants(
-    entry: RunEntry,
-    common: Sequence[tuple[str, Any]],
-    last: Mapping[str, list[tuple[str, Any]]],
-    folder: Path,
-) -> list[StudyRun]:
+def _variants(entry: RunEntry, common: Sequence[tuple[str, Any]], folder: Path) -> list[StudyRun]:
     axes = [[(key, *item) for item in _values(key, values)] for key, values in entry.vary.items()]
+    seeds: list[int | None] = [*entry.seeds] or [None]
     found = []
     for chosen in itertools.product(*axes):
         group = "-".join([entry.name, *([",".join(label for _, label, _ in chosen)] if chosen else [])])
         pairs = [*common, *entry.set.items(), *((key, value) for key, _, value in chosen)]
-        pairs = [(key, anchored(v, folder) if isinstance(v, str) else v) for key, v in pairs]
-        seeds: list[int | None] = [*entry.seeds] or [None]
+        pairs = [(key, _placed(value, folder)) for key, value in pairs]
         for seed in seeds:
             own = [] if seed is None else [("run.seed", seed)]
-            names = ("", entry.name, group, entry.algorithm)
-            given = [pair for name in dict.fromkeys(names) for pair in last.get(name, [])]
             found.append(
                 StudyRun(
                     name=group if seed is None else f"{group}-seed{seed}",
                     group=group,
                     algorithm=entry.algorithm,
                     recipe=entry.recipe,
-                    overrides=_effective([*own, *pairs, *given]),
+                    overrides=_effective([*own, *pairs]),
                     seed=seed,
                     against=entry.against,
+                    entry=entry.name,
                 )
             )
     return found
+
+
+def _placed(value: Any, folder: Path) -> Any:
+    """The value with the name of a file beside the study made absolute."""
+    if isinstance(value, str):
+        return anchored(value, folder)
+    if isinstance(value, dict) and isinstance(value.get("name"), str):
+        return {**value, "name": anchored(value["name"], folder)}
+    return [_placed(item, folder) for item in value] if isinstance(value, list) else value
 
 
 def _effective(pairs: Sequence[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
@@ -133,23 +146,21 @@ def _clean(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.+-]+", "_", text)
 
 
-def _command_line(overrides: Sequence[str], study: StudyFile) -> dict[str, list[tuple[str, Any]]]:
-    """Run, algorithm, or '' for all -> (key, value)."""
-    known = {entry.name for entry in study.runs} | {entry.algorithm for entry in study.runs}
-    found: dict[str, list[tuple[str, Any]]] = {}
-    for override in overrides:
-        key, equals, text = override.partition("=")
-        target, colon, inner = key.partition(":")
-        target, key = (target, inner) if colon else ("", key)
-        if not equals or not key or not all(key.split(".")):
-            raise RecipeError(f"the override {override!r} is not of the form key=value or RUN:key=value.")
-        if target and target not in known:
-            raise RecipeError(
-                f"the override {override!r}: no run and no algorithm of this study is called {target!r}."
-                f"{nearest(target, known)} There are: {', '.join(sorted(known))}."
-            )
-        found.setdefault(target, []).append((key, parse(text, f"the override {override!r}")))
-    return found
+def _parsed(override: str, runs: Sequence[StudyRun]) -> tuple[str, str, Any]:
+    """An override of the command line as (run or algorithm, or '' for all; key; value)."""
+    known = dict.fromkeys(name for run in runs for name in run.names)
+    # the name of a varied run has an equals sign in it
+    target = max((name for name in known if override.startswith(f"{name}:")), key=len, default="")
+    key, equals, text = (override.removeprefix(f"{target}:") if target else override).partition("=")
+    other, colon, inner = key.partition(":")
+    if colon and inner:
+        raise RecipeError(
+            f"the override {override!r}: no run and no algorithm of this study is called {other!r}."
+            f"{nearest(other, known)} There are: {', '.join(known)}."
+        )
+    if not equals or not key or colon or not all(key.split(".")):
+        raise RecipeError(f"the override {override!r} is not of the form key=value or RUN:key=value.")
+    return target, key, parse(text, f"the override {override!r}")
 
 
 def _doubles(runs: Sequence[StudyRun]) -> list[str]:

@@ -18,7 +18,8 @@ from trlmath.studies.check import CheckedRun
 RECORD = "study.json"
 REPLACED = "replaced"
 NEW = "new"
-GO_ON = ("evaluate", "expert_iteration")
+# algorithms that go on where they were interrupted, and the file that they go on from
+KEPT = {"evaluate": "samples.jsonl", "expert_iteration": "state/progress.json"}
 
 
 @dataclass(frozen=True)
@@ -85,13 +86,16 @@ def _same(saved: Path, recipe: Recipe) -> bool:
     return there.to_dict() == mine.to_dict()
 
 
-def make_room(run: CheckedRun, root: Path) -> Path | None:
+def make_room(run: CheckedRun, root: Path, other_weights: bool) -> Path | None:
     """Move what lies in the run's directory aside, unless the run goes on from there.
+
+    Args:
+        other_weights: the run starts from other weights than what lies there.
 
     Returns where it is now, or None when nothing had to be moved. Nothing is ever deleted.
     """
     there = run.directory
-    if not there.exists() or (goes_on(run.run.algorithm) and _same(there / "recipe.yaml", run.recipe)):
+    if not there.exists() or (not other_weights and _goes_on(run)):
         return None
     number = 1
     while (root / REPLACED / f"{there.name}-{number}").exists():
@@ -102,9 +106,12 @@ def make_room(run: CheckedRun, root: Path) -> Path | None:
     return target
 
 
-def goes_on(algorithm: str) -> bool:
-    """Whether the same command continues an interrupted run of this algorithm."""
-    return algorithm in GO_ON
+def _goes_on(run: CheckedRun) -> bool:
+    """Whether the same command continues what is there."""
+    there = run.directory
+    kept = KEPT.get(run.run.algorithm)
+    unfinished = kept is not None and (there / kept).is_file() and not is_finished(there)
+    return unfinished and _same(there / "recipe.yaml", run.recipe)
 
 
 def read_record(root: Path) -> dict[str, Any]:

@@ -92,10 +92,10 @@ class Study:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise RecipeError(
-                    f"another process is running this study in {self.directory}. Wait for it, or choose "
-                    "another --dir."
+                    f"another process is running this study in {self.directory}, or a run that it has left "
+                    "behind still goes on. Wait for it, or choose another --dir."
                 ) from error
-            watcher = _Watcher(self, display, jobs)
+            watcher = _Watcher(self, display, jobs, lock.fileno())
             try:
                 run_all(
                     [run.run.name for run in self.runs],
@@ -204,23 +204,26 @@ class _RunChild(Child):
 class _Watcher:
     """Starts runs, keeps the record and says what happens."""
 
-    def __init__(self, study: Study, display: StudyDisplay, jobs: int) -> None:
-        self.study, self.display = study, display
+    def __init__(self, study: Study, display: StudyDisplay, jobs: int, lock: int) -> None:
+        self.study, self.display, self.lock = study, display, lock
         self.children: dict[str, Child] = {}
         self.threads = max(1, (os.cpu_count() or 1) // jobs)
 
     def start(self, name: str, slot: int) -> Child:
         study = self.study
         run = study._by_name[name]
-        moved = make_room(run, study.directory)
+        entry = study._record.setdefault("runs", {}).setdefault(name, {})
+        before, weights = entry.get("source_weights"), None
+        if run.run.source is not None:
+            weights = weights_fingerprint(str(study._by_name[run.run.source].model))
+            entry["source_weights"] = weights
+        moved = make_room(run, study.directory, before != weights)
         if moved is not None:
             self.display.note(f"moved    what was in {run.directory} to {moved}")
-        if run.run.source is not None:
-            entry = study._record.setdefault("runs", {}).setdefault(name, {})
-            entry["source_weights"] = weights_fingerprint(str(study._by_name[run.run.source].model))
         arguments = ["--config", str(run.config), *run.arguments]
         command = command_line(study.spec.launcher, run.script, arguments, name, run.directory, slot)
-        child = _RunChild(command, study.log(name), self.threads)
+        # kept open by the run: while it lives, nobody else runs this study, even if this process is killed
+        child = _RunChild(command, study.log(name), self.threads, keep=(self.lock,))
         child.directory = run.directory
         self.children[name] = child
         return child
