@@ -119,3 +119,12 @@ def test_the_tag_that_ends_the_prompt_is_not_trained_twice():
     assert [p.trace for p in changed] == ["\nso</think>", " so </think>", None, "<think> own prompt", "x"]
     assert count == 2
     assert without_repeated_tag(given[:2], Prompt("p", "{question} "))[1] == 0
+
+
+def test_parquet_holds_messages_too(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table({"messages": [[USER, ANSWER]]}), tmp_path / "rows.parquet")
+    (problem,) = load_problems(str(tmp_path / "rows.parquet"))
+    assert (problem.prompt, problem.trace) == ((USER,), "4")
