@@ -111,7 +111,7 @@ def check_trainer(recipe: Recipe, algorithm: str = "grpo") -> None:
         if choices and isinstance(value, str) and value not in choices:
             errors.append(f"{key}: got {value!r}; allowed: {', '.join(choices)}.{nearest(value, choices)}")
         errors += _out_of_range(name, converted[name])
-    errors += _reporters(recipe.run.report_to)
+    errors += _reporters(recipe.run.report_to or ())
     if errors:
         raise RecipeError("\n".join(errors))
     check_machine(converted)

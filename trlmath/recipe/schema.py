@@ -256,6 +256,7 @@ class EvaluationSection(Section):
 class RunSection(Section):
     """Where the run writes (`dir`: null means ``runs/<recipe>-<time>``), its seed, and who is told.
 
+    `report_to`: trackers; null: TensorBoard where it is installed; [] or none: nobody.
     `report`: make ``report.html`` at the end. `keep_rollouts`: most rollout phases kept on disk, evenly
     spread over the run; null: all. `show_every`: steps between two rollouts shown; 0: none.
     """
@@ -263,7 +264,7 @@ class RunSection(Section):
     dir: str | None = None
     resume: Any = None
     seed: Int = Field(default=0, ge=0, lt=2**32)
-    report_to: list[str] = []
+    report_to: list[str] | None = None
     report: bool = True
     keep_rollouts: Annotated[Int, Field(ge=2)] | None = 500
     show_every: Int = Field(default=10, ge=0)

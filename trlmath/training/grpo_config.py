@@ -11,6 +11,7 @@ from trl import GRPOConfig
 
 from trlmath.errors import RecipeError
 from trlmath.recipe import Recipe
+from trlmath.training.trackers import reporters, tracker_arguments
 
 # no clipping: no ratio ever meets it
 _UNCLIPPED = math.inf
@@ -40,6 +41,7 @@ def grpo_config(recipe: Recipe, output_dir: Path, processes: int) -> GRPOConfig:
         "disable_tqdm": True,
         "loss_type": "grpo",
         "beta": 0.0,
+        **tracker_arguments(output_dir.parent),
         **recipe.trainer,
         "output_dir": str(output_dir),
         "per_device_train_batch_size": rows,
@@ -54,7 +56,7 @@ def grpo_config(recipe: Recipe, output_dir: Path, processes: int) -> GRPOConfig:
         "min_p": sampling.min_p,
         "reward_weights": [entry.weight for entry in recipe.rewards],
         "seed": recipe.run.seed,
-        "report_to": recipe.run.report_to,
+        "report_to": reporters(recipe.run.report_to),
         "remove_unused_columns": False,
         "use_vllm": False,  # the engine is ours; see MathGRPOTrainer
     }

@@ -50,7 +50,8 @@ class RunObserver(TrainerCallback):
         numbers = grouped(logs or {})
         if "train/train_runtime" in numbers:  # transformers' own summary at the end is no step
             return
-        numbers |= memory_metrics()
+        if "memory/host" not in numbers:
+            numbers |= memory_metrics()
         self.last, self.shown = numbers, state.global_step
         if self.directory:
             self.directory.append("metrics.jsonl", {"step": self.taken + state.global_step, **numbers})

@@ -12,7 +12,7 @@ from trlmath.recipe.yamls import read
 from trlmath.training.phases import Progress, read_progress
 
 # where a run writes and whom it tells does not make it another one
-_FREE = {"run.dir", "run.resume", "run.report_to"}
+_FREE = {"run.dir", "run.resume", "run.report_to", "run.report", "run.keep_rollouts", "run.show_every"}
 
 
 def find_unfinished(recipe: Recipe, directory: Path) -> tuple[Path, Progress] | None:

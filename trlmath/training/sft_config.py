@@ -11,6 +11,7 @@ from trl import SFTConfig
 from trlmath.errors import RecipeError
 from trlmath.recipe import Recipe
 from trlmath.recipe.schema import BatchSection
+from trlmath.training.trackers import reporters, tracker_arguments
 
 WORKERS_ON_A_GPU = 2
 
@@ -44,6 +45,7 @@ def sft_config(recipe: Recipe, output_dir: Path, processes: int, steps: int | No
         "dataloader_pin_memory": on_gpu,
         "dataloader_num_workers": WORKERS_ON_A_GPU if on_gpu else 0,
         "disable_tqdm": True,
+        **tracker_arguments(output_dir.parent),
         **recipe.trainer,
         "output_dir": str(output_dir),
         "per_device_train_batch_size": -(-batch.size // processes),
@@ -53,7 +55,7 @@ def sft_config(recipe: Recipe, output_dir: Path, processes: int, steps: int | No
         "padding_free": batch.packing,
         "dataset_kwargs": {"skip_prepare_dataset": True},
         "seed": recipe.run.seed,
-        "report_to": recipe.run.report_to,
+        "report_to": reporters(recipe.run.report_to),
         "remove_unused_columns": False,
     }
     if arguments["dataloader_num_workers"] > 0:
