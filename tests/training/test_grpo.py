@@ -125,6 +125,9 @@ class DropFirst:
     name = "drop_first"
     moment = "group"
 
+    def select(self, items):
+        return [self(item) for item in items]
+
     def __call__(self, item: Group):
         assert all(r.grade is not None for r in item.rollouts)
         return Drop("first") if item.problem.answer == "2" else Keep()

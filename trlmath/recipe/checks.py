@@ -9,17 +9,12 @@ from trlmath.recipe.schema import Recipe
 
 def cross_field_errors(recipe: Recipe) -> list[str]:
     """Return a sentence for each contradiction between keys; needs no torch and no plugin."""
-    return [*_not_yet(recipe), *_sampling(recipe), *_rollout(recipe), *_lists(recipe), *_trainer(recipe)]
+    checks = (_not_yet, _sampling, _rollout, _old_logprobs, _lists, _trainer)
+    return [error for check in checks for error in check(recipe)]
 
 
 def _not_yet(recipe: Recipe) -> list[str]:
     errors = []
-    if recipe.rollout.refill is not None:
-        errors.append(
-            "rollout.refill: refilling dropped groups is not yet available; remove the key or set null."
-        )
-    if recipe.rollout.old_logprobs == "engine":
-        errors.append("rollout.old_logprobs: 'engine' is not yet available; use 'recompute'.")
     if recipe.run.resume not in (None, False, "auto"):
         errors.append(f"run.resume: got {recipe.run.resume!r}; allowed: auto, false, or null.")
     return errors
@@ -72,7 +67,29 @@ def _rollout(recipe: Recipe) -> list[str]:
             f"{completions} completions of a phase ({rollout.prompts_per_step} prompts x "
             f"{rollout.group_size}); allowed: {_divisors(completions)}."
         ]
+    if rollout.refill is not None and not recipe.filters:
+        return ["rollout.refill: refills dropped groups, and `filters` is empty; name one, e.g. zero_spread."]
     return []
+
+
+def _old_logprobs(recipe: Recipe) -> list[str]:
+    """What speaks against the engine's own log-probabilities as those of the old policy."""
+    if recipe.rollout.old_logprobs != "engine":
+        return []
+    sampling = recipe.sampling
+    cut = {"top_p": sampling.top_p < 1, "top_k": sampling.top_k, "min_p": sampling.min_p}
+    errors = [
+        f"rollout.old_logprobs: the engine's are of what sampling.{key} leaves of the distribution, the "
+        f"trainer's are of all of it; use recompute, or no {key}."
+        for key, given in cut.items()
+        if given
+    ]
+    if recipe.trainer.get("vllm_importance_sampling_correction"):
+        errors.append(
+            "trainer.vllm_importance_sampling_correction: needs log-probabilities of both engine and "
+            "trainer; remove it, or set rollout.old_logprobs: recompute."
+        )
+    return errors
 
 
 def _lists(recipe: Recipe) -> list[str]:
@@ -108,6 +125,18 @@ def _trainer(recipe: Recipe) -> list[str]:
             for name in ("epsilon", "epsilon_high", "delta")
             if name in recipe.trainer
         ]
+        if (loss := recipe.trainer.get("loss_type")) in ("sapo", "vespo"):
+            errors.append(f"rollout.clip: {loss} has no clip to leave out; remove the key.")
+    if recipe.trainer.get("use_adaptive_entropy"):
+        errors.append(
+            "trainer.use_adaptive_entropy: its controller counts forwards, and a step here has as many as "
+            "fit the budget; use entropy_coef."
+        )
+    if recipe.trainer.get("entropy_coef") and recipe.trainer.get("top_entropy_quantile", 1) != 1:
+        errors.append(
+            "trainer.entropy_coef: together with top_entropy_quantile it would be a mean over tokens that "
+            "differ by micro-batch; use one of the two."
+        )
     return errors
 
 

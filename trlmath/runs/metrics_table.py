@@ -106,6 +106,24 @@ TABLE: dict[str, tuple[Metric, ...]] = {
             "The update sees fewer rollouts; the reasons are in `filters.jsonl`.",
         ),
         Metric(
+            "train/refill/rounds",
+            "rounds of further prompts that the step needed (`rollout.refill`)",
+            NUMBER,
+            "At `max_rounds`: steps stay short; problems are too easy or too hard.",
+        ),
+        Metric(
+            "train/refill/groups",
+            "groups rolled out beyond `rollout.prompts_per_step`",
+            NUMBER,
+            "What the useful groups of a step cost in generation.",
+        ),
+        Metric(
+            "train/refill/unused",
+            "useful groups beyond what the step needed, not trained on",
+            NUMBER,
+            "Above 0 only where several processes share a round.",
+        ),
+        Metric(
             "train/distinct",
             "different completions / completions of the step",
             SHARE,
@@ -334,6 +352,13 @@ TABLE: dict[str, tuple[Metric, ...]] = {
         Metric("time/generate", "sampling the rollouts", SECONDS, "Grows with length and stragglers."),
         Metric("time/grade", "all reward functions", SECONDS, "Grows with answers that are hard to compare."),
         Metric("time/sft", "the whole SFT of an iteration", SECONDS, "Grows with the pool and epochs."),
+        Metric(
+            "time/old_logprobs",
+            "log-probabilities of the policy that drew the rollouts, once a rollout",
+            SECONDS,
+            "Grows with tokens; `rollout.old_logprobs: engine` saves it.",
+        ),
+        Metric("time/reference", "log-probabilities of the reference (KL)", SECONDS, "Grows with tokens."),
         Metric("time/update", "forward and backward", SECONDS, "Grows with tokens."),
         Metric("time/optimizer", "the optimizer's step (SFT)", SECONDS, "Constant for a model."),
         Metric("time/data", "waiting for the next step's examples (SFT)", SECONDS, "See the share."),

@@ -24,8 +24,11 @@ from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.training import group_filters, metrics
 from trlmath.training.advantages import combine_rewards, compute_advantages
+from trlmath.training.checkpointing import Checkpointed
 from trlmath.training.composed import composed_matrix
 from trlmath.training.engine import engine_dtype
+from trlmath.training.order import OrderedPrompts
+from trlmath.training.refill import Drawn, draw, further_rows
 from trlmath.training.update import CutUpdate
 from trlmath.training.weights import WeightBridge
 from trlmath.types import Grade, Group, Problem, Rollout
@@ -45,6 +48,8 @@ class Algorithm:
         old_logprobs: of the policy that drew a rollout: ``recompute`` them with the trainer's module, or
             take the ``engine``'s own, which saves a forward; the ratio then corrects for both the steps
             since and the engine's rounding, and is clipped as one.
+        refill_rounds: how often further prompts are rolled out, at most, when group filters dropped some;
+            0: never.
         on_rollouts: called on every process with all groups of a step, graded, their advantages
             [groups, size], and the step.
         on_drops: called on every process with the ledger entries of dropped groups, and the step.
@@ -57,11 +62,12 @@ class Algorithm:
     group_filters: Sequence[NamedFilter] = ()
     microbatch_tokens: int | None = None
     old_logprobs: str = "recompute"
+    refill_rounds: int = 0
     on_rollouts: Callable[[list[Group], torch.Tensor, int], None] | None = None
     on_drops: Callable[[list[LedgerEntry], int], None] | None = None
 
 
-class MathGRPOTrainer(CutUpdate):
+class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
     """TRL's `GRPOTrainer` over a `Sampler` and an `Algorithm`.
 
     Args:
@@ -91,6 +97,8 @@ class MathGRPOTrainer(CutUpdate):
         self._problems, self._rows = list(problems), rows_for_rewards(problems)
         self._calls = [_RewardCall(reward) for reward in algorithm.rewards]
         self._groups: list[Group] = []
+        self._prompts = list(prompts)
+        self._drawn: Drawn | None = None  # a refilled step, rolled out before TRL asks for it
         self._reward_matrix = torch.empty(0)
         self.microbatch_tokens = algorithm.microbatch_tokens
         # the rows stay ours: a column of mixed types would not survive the dataset's own typing
@@ -134,6 +142,18 @@ class MathGRPOTrainer(CutUpdate):
 
     def _roll_out(self, prompts: list[str]) -> dict[str, Any]:
         """Sample for `prompts`, in which each prompt stands once for each of its completions."""
+        if self._drawn is None:
+            self._sample(prompts)
+        return {
+            "prompt_ids": [list(g.prompt_ids) for g in self._groups for _ in g.rollouts],
+            "completion_ids": [list(r.token_ids) for r in self._rollouts],
+            "logprobs": None
+            if self.sampler.shares_weights
+            else [list(r.logprobs or ()) for r in self._rollouts],
+            "finish_reasons": [r.finish_reason for r in self._rollouts],
+        }
+
+    def _sample(self, prompts: list[str]) -> None:
         mode = "train" if self.model.training else "eval"
         size = self.num_generations if mode == "train" else self.num_generations_eval
         sampler = self.ready_sampler()
@@ -143,13 +163,6 @@ class MathGRPOTrainer(CutUpdate):
         groups = sampler.generate(prompt_ids, self.settings, n=size)
         self._groups = [replace(g, prompt=p) for g, p in zip(groups, unique, strict=True)]
         self.spent("generate", started)
-        rollouts = [r for g in self._groups for r in g.rollouts]
-        return {
-            "prompt_ids": [list(g.prompt_ids) for g in self._groups for _ in g.rollouts],
-            "completion_ids": [list(r.token_ids) for r in rollouts],
-            "logprobs": None if sampler.shares_weights else [list(r.logprobs or ()) for r in rollouts],
-            "finish_reasons": [r.finish_reason for r in rollouts],
-        }
 
     def _generate(self, prompts: list) -> tuple:
         output = super()._generate(prompts)
@@ -174,6 +187,8 @@ class MathGRPOTrainer(CutUpdate):
     def _calculate_rewards(
         self, inputs: list, prompts: list, completions: list, completion_ids_list: list
     ) -> torch.Tensor:
+        if self._drawn is not None:
+            return self._reward_matrix
         started = time.perf_counter()
         # the engine's text ends with the stop string; TRL's, decoded again, may run past it
         texts = [r.text for r in self._rollouts]
@@ -210,9 +225,53 @@ class MathGRPOTrainer(CutUpdate):
             for i, group in enumerate(self._groups)
         ]
 
+    def _fill(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Roll out, grade and filter `inputs` and what has to stand in for them; returns the step's rows."""
+        size, world, rank = (
+            self.num_generations,
+            self.accelerator.num_processes,
+            self.accelerator.process_index,
+        )
+
+        def roll_out(rows: list[int]) -> tuple[list[Group], torch.Tensor]:
+            share = len(rows) // world
+            mine = rows[rank * share : (rank + 1) * share]
+            self._sample([self._prompts[row] for row in mine for _ in range(size)])
+            graded: list[dict[str, Any]] = [
+                {"row": row, "finish_reasons": rollout.finish_reason}
+                for row, group in zip(mine, self._groups, strict=True)
+                for rollout in group.rollouts
+            ]
+            ids = [list(r.token_ids) for r in self._rollouts]
+            matrix = self._calculate_rewards(graded, [self._prompts[g["row"]] for g in graded], [], ids)
+            return gather_object(self._groups), matrix
+
+        def decide(groups: list[Group]) -> list[LedgerEntry]:
+            return group_filters.decide(self.algorithm.group_filters, groups, self.accelerator)
+
+        rows = gather_object([item["row"] for item in inputs[::size]])
+        further = further_rows(len(self._prompts), rows, self.args.seed, self.state.global_step)
+        drawn = draw(rows, self.algorithm.refill_rounds, roll_out, decide, further, world)
+        chosen = drawn.chosen(len(rows))
+        share = len(rows) // world
+        mine = chosen[rank * share : (rank + 1) * share]
+        self._drawn, self._reward_matrix = drawn, drawn.matrix_of(chosen)
+        self._groups = [drawn.groups[i] for i in mine]
+        logged = self._metrics["train"]
+        logged["refill/rounds"].append(drawn.rounds)
+        logged["refill/groups"].append(len(drawn.groups) - len(rows))
+        logged["refill/unused"].append(max(0, len(drawn.useful()) - len(rows)))
+        return [
+            {"prompt": self._prompts[drawn.rows[i]], "row": drawn.rows[i]} for i in mine for _ in range(size)
+        ]
+
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         mode = "train" if self.model.training else "eval"
+        self._drawn = None
+        if mode == "train" and self.algorithm.refill_rounds:
+            inputs = self._fill(inputs)
         output = super()._generate_and_score_completions(inputs)
+        drawn, self._drawn = self._drawn, None
         size = self.num_generations if mode == "train" else self.num_generations_eval
         rows = len(inputs)
         mine = slice(self.accelerator.process_index * rows, (self.accelerator.process_index + 1) * rows)
@@ -237,12 +296,16 @@ class MathGRPOTrainer(CutUpdate):
         ).view(-1)
         step = self.state.global_step
         if mode == "train" and self.algorithm.group_filters:
-            dropped = group_filters.decide(self.algorithm.group_filters, groups, self.accelerator)
-            for entry in dropped:
-                kept[entry.index * size : (entry.index + 1) * size] = False
+            if drawn is None:
+                dropped = group_filters.decide(self.algorithm.group_filters, groups, self.accelerator)
+                drawn = Drawn(groups, matrix=matrix, dropped=dropped)
+            numbers = drawn.chosen(len(groups))
+            out = {entry.index for entry in drawn.dropped}
+            for place, number in enumerate(numbers):
+                kept[place * size : (place + 1) * size] = number not in out
             if self.algorithm.on_drops:
-                self.algorithm.on_drops(dropped, step)
-            self._metrics[mode]["groups_dropped"].append(len(dropped) / len(groups))
+                self.algorithm.on_drops(drawn.dropped, step)
+            self._metrics[mode]["groups_dropped"].append(len(out) / len(drawn.groups))
 
         output["advantages"] = advantages[mine]
         if self.algorithm.old_logprobs == "engine":
@@ -256,10 +319,19 @@ class MathGRPOTrainer(CutUpdate):
             # one effective mask above and below the fraction line
             output["completion_mask"] = output["completion_mask"] * trained[mine].unsqueeze(1).int()
             output["num_items_in_batch"] = self.accelerator.gather(output["completion_mask"].sum()).sum()
-        self._metrics[mode]["tokens"].append(int(lengths.sum()))
+        shown, shares = groups, advantages.view(-1, size)
+        if drawn is not None and len(drawn.groups) > len(groups):
+            # the metrics and the files are of all that was rolled out, not of what survived
+            shown = drawn.groups
+            shares = shares.new_zeros(len(shown), size)
+            shares[drawn.chosen(len(groups))] = advantages.view(-1, size)
+            told = combine_rewards(drawn.matrix, self.reward_weights.to(matrix))
+            self._metrics[mode]["reward"][-1] = told.nanmean().item()
+        every = [r for g in shown for r in g.rollouts]
+        self._metrics[mode]["tokens"].append(sum(len(r.token_ids) for r in every))
         metrics.log(self._metrics[mode], metrics.rollout_metrics(every))
         if mode == "train" and self.algorithm.on_rollouts:
-            self.algorithm.on_rollouts(groups, advantages.view(-1, size), step)
+            self.algorithm.on_rollouts(shown, shares, step)
         return output
 
     def _old_logps(self, width: int) -> torch.Tensor | None:

@@ -52,6 +52,7 @@ class GrpoRun(TrainingRun):
                 group_filters=[f for f in prepared.filters if f.moment == "group"],
                 microbatch_tokens=recipe.rollout.microbatch_tokens,
                 old_logprobs=recipe.rollout.old_logprobs,
+                refill_rounds=recipe.rollout.refill.max_rounds if recipe.rollout.refill else 0,
                 on_rollouts=self._on_rollouts,
                 on_drops=self._on_drops,
             ),

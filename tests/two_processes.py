@@ -1,0 +1,73 @@
+"""Run as two processes: each takes its half of a batch, and the gradient they agree on is written out.
+
+``python tests/two_processes.py MODEL_DIR BATCH.pt OUT.pt`` under torch's launcher. BATCH.pt holds a list of
+(attributes of the trainer, batch); OUT.pt gets a list of gradients, and of micro-batches a process.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+import updating
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import GRPOConfig
+
+from trlmath.builtin.advantages import GroupAdvantage
+from trlmath.sampling import SamplingSettings
+from trlmath.sampling.transformers_engine import TransformersSampler
+from trlmath.training.grpo import Algorithm, MathGRPOTrainer
+from trlmath.types import Problem
+
+
+def own_module(trainer):
+    """The engine: not used here."""
+    sampler = TransformersSampler(trainer.model, trainer._tokenizer, trainer.eos_token_ids)
+    return sampler, sampler
+
+
+def build(model_dir: str, folder: Path, budget: int, **config) -> MathGRPOTrainer:
+    """A trainer whose rollouts and rewards nobody asks for."""
+    problems = [Problem(f"{a}", str(a)) for a in range(16)]
+    return MathGRPOTrainer(
+        model=AutoModelForCausalLM.from_pretrained(model_dir, dtype=config.pop("dtype", "float32")),
+        args=GRPOConfig(
+            output_dir=str(folder),
+            per_device_train_batch_size=8,
+            num_generations=4,
+            max_completion_length=24,
+            use_cpu=True,
+            report_to=[],
+            ddp_find_unused_parameters=False,
+            **{"gradient_checkpointing": False, "bf16": False, **config},
+        ),
+        processing_class=AutoTokenizer.from_pretrained(model_dir, padding_side="left"),
+        algorithm=Algorithm([lambda **_: []], [1.0], GroupAdvantage(), microbatch_tokens=budget),
+        settings=SamplingSettings(max_tokens=24),
+        make_sampler=own_module,
+        problems=problems,
+        prompts=[p.question for p in problems],
+    )
+
+
+def main(model_dir: str, batches: Path, out: Path) -> None:
+    trainer = build(model_dir, out.parent / "trainer", budget=130)
+    trainer.model.get_input_embeddings().weight.data.mul_(0.2)
+    wrapped = trainer.accelerator.prepare_model(trainer.model)
+    assert type(wrapped).__name__ == "DistributedDataParallel"
+    rank, found = trainer.accelerator.process_index, []
+    for attributes, batch, shares in torch.load(batches):
+        before = dict(vars(trainer))
+        vars(trainer).update(attributes)
+        gradient = updating.our_gradient(trainer, updating.rows_of(batch, shares[rank]), wrapped)
+        parts = trainer._metrics["train"]["microbatches"][-1]
+        found.append((gradient, trainer.accelerator.gather(torch.tensor([parts])).tolist()))
+        vars(trainer).clear()
+        vars(trainer).update(before)
+    if rank == 0:
+        torch.save(found, out)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
