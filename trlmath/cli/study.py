@@ -71,12 +71,13 @@ def study(
 def _tell(study: Study, display: StudyConsole) -> None:
     """Print the table and write it as markdown, of all evaluation settings."""
     from trlmath.reports.study_console import short
-    from trlmath.reports.study_tables import study_markdown
+    from trlmath.reports.study_tables import history_markdown, study_markdown
 
     display.table(study)
     part, tables = study.spec.compare.part, study.tables()
     if tables:
         told = [study_markdown(rows, setting, part) for setting, rows in tables.items()]
+        told += [history for name in tables if (history := history_markdown(study.results(), name))]
         study.write_text("table.md", "\n".join(told))
     display.note(f"everything is in {short(study.directory)}: table.md, study.json, logs/")
 

@@ -11,10 +11,11 @@ from rich.text import Text
 
 from trlmath.evaluation.report import Rate
 from trlmath.reports.tables import PARTS
-from trlmath.studies.results import Measured, Row
+from trlmath.studies.results import Measured, Row, RunResult
 
-WIDE = 150
-NARROW = 110
+WIDE = 170
+NARROW = 130
+LEAN = 100
 LEFT = ("run", "algorithm", "to")
 HEAD = ("run", "algorithm", "problems", *PARTS, "entropy", "tokens", "seconds")
 
@@ -22,8 +23,8 @@ HEAD = ("run", "algorithm", "problems", *PARTS, "entropy", "tokens", "seconds")
 def study_table(rows: Sequence[Row], setting: str, part: str, width: int = WIDE) -> Table:
     """One line a run: rates with intervals, and the difference of `part` to another run.
 
-    Below `WIDE` columns the intervals stand under their rates; below `NARROW` they are whole per cents, and
-    what is not about the result is left out.
+    Below `WIDE` columns the intervals stand under their rates and no algorithm is told; below `NARROW` they
+    are whole per cents, without tokens and seconds; below `LEAN` without entropy.
     """
     sizes = dict.fromkeys(str(row.measured.problems) for row in rows if row.measured is not None)
     table = Table(
@@ -36,7 +37,12 @@ def study_table(rows: Sequence[Row], setting: str, part: str, width: int = WIDE)
         pad_edge=False,
     )
     narrow = width < NARROW
-    hidden = ("algorithm", "problems", "tokens", "seconds") if narrow else ()
+    hidden = {
+        *(("algorithm",) if width < WIDE else ()),
+        *(("tokens", "seconds") if narrow else ()),
+        *(("entropy",) if width < LEAN else ()),
+        *(("problems",) if len(sizes) == 1 or narrow else ()),  # told in the title
+    }
     head = [*HEAD, _last(part), "to"]
     for column in head:
         left = column in LEFT
@@ -64,6 +70,29 @@ def study_markdown(rows: Sequence[Row], setting: str, part: str) -> str:
     ]
     notes = "\n".join(f"- {note}" for note in _notes(rows, part))
     return f"## {setting}\n\n" + "\n".join(lines) + f"\n\n{notes}\n"
+
+
+def history_markdown(results: Sequence[RunResult], setting: str) -> str:
+    """Every evaluation of the runs that made more than two, in order; empty where there are none."""
+    head = ("run", "evaluation", *PARTS, "entropy", "tokens")
+    lines = []
+    for result in results:
+        told = result.history.get(setting, ())
+        for number, measured in enumerate(told if len(told) > 2 else ()):
+            cells = [
+                result.name if number == 0 else "",
+                measured.label.rpartition("/")[0],
+                *(_interval(measured.rates.get(part), " ", 1) for part in PARTS),
+                "" if measured.entropy is None else f"{measured.entropy:.3f}",
+                f"{measured.mean_tokens:.1f}",
+            ]
+            lines.append("| " + " | ".join(cells) + " |")
+    if not lines:
+        return ""
+    rule = "|" + "|".join("---" if name in ("run", "evaluation") else "---:" for name in head) + "|"
+    return "\n".join(
+        [f"## {setting}, evaluation by evaluation\n", "| " + " | ".join(head) + " |", rule, *lines, ""]
+    )
 
 
 def _last(part: str) -> str:

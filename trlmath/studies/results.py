@@ -41,7 +41,8 @@ class RunResult:
         group: runs that differ in the seed only.
         status: ``finished``, ``failed``, ``skipped``, ``interrupted``, or ``not run``.
         seconds: of the run, from start to end.
-        settings: of its evaluation, empty unless it is finished.
+        settings: the last evaluation of each setting, empty unless it is finished.
+        history: all of them, in order.
         seed: of the study's ``seeds``.
         against: the group that it is compared with; None: with nothing.
     """
@@ -53,6 +54,7 @@ class RunResult:
     status: str
     seconds: float | None = None
     settings: Mapping[str, Measured] = field(default_factory=dict)
+    history: Mapping[str, Sequence[Measured]] = field(default_factory=dict)
     seed: int | None = None
     against: str | None = None
 
@@ -94,12 +96,12 @@ def read_result(empty: RunResult) -> RunResult:
     if empty.status != "finished":
         return empty
     run = read_run(empty.directory)
-    settings = {}
+    history: dict[str, list[Measured]] = {}
     for report in run.evaluations:
-        setting = str(report["name"]).rpartition("/")[2]
-        settings[setting] = _measured(report)
+        history.setdefault(str(report["name"]).rpartition("/")[2], []).append(_measured(report))
+    settings = {setting: told[-1] for setting, told in history.items()}
     seconds = run.manifest.get("summary", {}).get("seconds") if empty.seconds is None else empty.seconds
-    return replace(empty, seconds=seconds, settings=settings)
+    return replace(empty, seconds=seconds, settings=settings, history=history)
 
 
 def _measured(report: Mapping[str, Any]) -> Measured:
