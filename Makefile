@@ -14,7 +14,7 @@ ARGS ?=
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo study test lint format bench wheel clean
+.PHONY: help setup demo study test lint format bench docs wheel clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -48,6 +48,11 @@ bench: setup  ## run every benchmark under tests/bench
 	@set -e; for file in tests/bench/bench_*.py; do \
 	    [ -e "$$file" ] || { echo "bench: no tests/bench/bench_*.py yet"; exit 0; }; \
 	    echo "== $$file"; $(BIN)/python "$$file"; done
+
+docs: setup  ## write the pages that come from the code, then build the site into build/docs
+	$(BIN)/python .ci/docs.py
+	@$(BIN)/python -c 'import material' 2>/dev/null || $(BIN)/pip install --quiet -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 wheel: setup  ## build the wheel and the source archive into dist/
 	$(BIN)/python -m build
