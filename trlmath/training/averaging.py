@@ -41,7 +41,7 @@ class WeightAverage(TrainerCallback):
         """Take the weights as they are into the average."""
         trained = _trained(model)
         if self.section.kind == "last":
-            self._snapshots.append([p.detach().float().cpu() for p in trained])
+            self._snapshots.append([p.detach().to("cpu", torch.float32, copy=True) for p in trained])
             return
         # in float32: in bfloat16 a thousandth of a difference rounds to nothing
         held = torch.nn.ParameterList(

@@ -109,8 +109,9 @@ class SftRun(TrainingRun):
         if self._engine is None:
             raise RecipeError("evaluation.enabled is false, so this run has no engine to generate with.")
         sampler = self._engine.ready()
-        if self._engine.difference is not None:
-            self.numbers["engine/freshness"] = self._engine.difference
+        if self._files and self._engine.difference is not None:
+            numbers = {"engine/freshness": self._engine.difference, "time/sync": self._engine.seconds}
+            self._files.append("metrics.jsonl", {"step": self.step, **numbers})
         return sampler
 
     def train(self) -> None:
