@@ -1,4 +1,4 @@
-"""`accelerate launch recipes/sft.py`, and its runs in this process: files, evaluation, stopping, averaging."""
+"""`accelerate launch recipes/sft.py` and its runs in this process: evaluation, early stopping, averaging."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ class RunSection(Section):
 
 
 class Recipe(Section):
-    """A whole recipe. `trainer` takes any argument of TRL's GRPOConfig that no other key owns."""
+    """A whole recipe. `trainer` takes any argument of TRL's GRPOConfig (SFT, expert iteration: SFTConfig) that no other key owns."""
 
     model: ModelSection = ModelSection()
     data: DataSection = DataSection()
