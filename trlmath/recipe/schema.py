@@ -279,7 +279,8 @@ class RunSection(Section):
 
 
 class Recipe(Section):
-    """A whole recipe. `trainer` takes any argument of TRL's GRPOConfig (SFT, expert iteration: SFTConfig) that no other key owns."""
+    """A whole recipe. `trainer` takes any argument that no other key owns of TRL's GRPOConfig, or of its
+    SFTConfig where SFT and expert iteration train."""
 
     model: ModelSection = ModelSection()
     data: DataSection = DataSection()
