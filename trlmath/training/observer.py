@@ -27,7 +27,8 @@ class RunObserver(TrainerCallback):
         watch: is told of every step, see `Display.training`.
         evaluate: called with the step, on every process, each `every` steps.
         every: 0 for never.
-        taken: optimizer steps taken before the trainer began to count.
+        taken: optimizer steps of earlier trainings, which `on_log` is told of as well (see
+            `IteratedSFTTrainer.log`) and which do not count for the progress bar.
     """
 
     def __init__(
@@ -52,9 +53,9 @@ class RunObserver(TrainerCallback):
             return
         if "memory/host" not in numbers:
             numbers |= memory_metrics()
-        self.last, self.shown = numbers, state.global_step
+        self.last, self.shown = numbers, state.global_step - self.taken
         if self.directory:
-            self.directory.append("metrics.jsonl", {"step": self.taken + state.global_step, **numbers})
+            self.directory.append("metrics.jsonl", {"step": state.global_step, **numbers})
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Log the last step, which `logging_steps` may leave out; evaluate when it is time to."""
