@@ -13,6 +13,7 @@ from trlmath.plugins import notify
 from trlmath.runs.rollouts import thin_rollouts, write_rollouts
 from trlmath.sampling.sampler import Sampler
 from trlmath.training.engine import sampler_factory
+from trlmath.training.filter_states import FilterStates
 from trlmath.training.grpo import Algorithm, MathGRPOTrainer
 from trlmath.training.grpo_config import grpo_config
 from trlmath.training.prepare import Prepared, prepare
@@ -71,6 +72,7 @@ class GrpoRun(TrainingRun):
 
     def train(self) -> None:
         """Train for the recipe's steps."""
+        self.trainer.add_callback(FilterStates(self.trainer.algorithm.group_filters))
         self._fit()
 
     def ready_sampler(self) -> Sampler:
