@@ -51,7 +51,10 @@ def register_advantages(register: Register) -> None:
 
 @hookspec
 def register_filters(register: Register) -> None:
-    """Offer filters: ``(item) -> Keep | Drop`` with a ``moment`` (``example``, ``group``, ``trace``)."""
+    """Offer filters: ``(item) -> Keep | Drop`` with a ``moment`` (``example``, ``group``, ``trace``).
+
+    Optional methods for decisions over several items: ``select``, ``begin``, ``recall`` (docs/plugins.md).
+    """
 
 
 @hookspec
