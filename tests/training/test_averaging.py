@@ -76,3 +76,15 @@ def test_only_every_so_many_steps_count():
         average.on_step_end(None, type("State", (), {"global_step": step}), None, model=model)
     average.keep(model)
     assert model.weight.item() == pytest.approx((3 + 6) / 2)
+
+
+@pytest.mark.parametrize("kind", ["ema", "last"])
+def test_it_goes_on_from_its_state(kind, tmp_path):
+    section, model = AveragingSection(kind=kind, decay=0.8, last=3), model_of(0.0)
+    whole, first, second = (WeightAverage(section) for _ in range(3))
+    through(whole, model, [1.0, 7.0, 3.0, 4.0, 9.0])
+    through(first, model, [1.0, 7.0, 3.0])
+    torch.save(first.state_dict(), tmp_path / "state.pt")
+    second.load_state_dict(torch.load(tmp_path / "state.pt"), model)
+    through(second, model, [4.0, 9.0])
+    assert second._values()[0].item() == whole._values()[0].item()

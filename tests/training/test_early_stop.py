@@ -46,3 +46,11 @@ def test_it_says_why():
     stop.record({"eval/both": 0.25})
     assert stop.record({"eval/both": 0.2})
     assert stop.why == "eval/both has not improved on 0.25 in 1 evaluations"
+
+
+def test_it_goes_on_from_its_state():
+    first, second = (EarlyStop(EarlyStopSection(patience=2)) for _ in range(2))
+    first.record({"eval/both": 0.5})
+    assert not first.record({"eval/both": 0.4})
+    second.load_state_dict(first.state_dict())
+    assert second.record({"eval/both": 0.5})

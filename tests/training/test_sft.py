@@ -362,6 +362,20 @@ def test_an_optimizer_can_be_carried_on(make, tiny_dir, tmp_path):
     assert {int(s["step"]) for s in carried.state.values()} == {3}
 
 
+@pytest.mark.parametrize("saved_at", [4, 6])  # in the middle of the second epoch, and at its end
+def test_a_checkpoint_goes_on_bit_identically(make, tmp_path, saved_at):
+    batch = {"size": 5, "microbatch_tokens": 120}
+    whole = make(batch=batch, max_steps=8)
+    whole.train()
+    first = make(batch=batch, max_steps=8, save_strategy="steps", save_steps=saved_at)
+    first.train()
+    second = make(batch=batch, max_steps=8)
+    second.train(resume_from_checkpoint=str(tmp_path / "out" / f"checkpoint-{saved_at}"))
+    assert [e["loss"] for e in logs(second)][saved_at:] == [e["loss"] for e in logs(whole)][saved_at:]
+    for (name, one), two in zip(whole.model.named_parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(one, two), name
+
+
 # -- the seam -------------------------------------------------------------------------------------
 
 PINNED = {

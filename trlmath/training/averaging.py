@@ -74,6 +74,26 @@ class WeightAverage(TrainerCallback):
                 for parameter, value in zip(_trained(model), own, strict=True):
                     parameter.copy_(value)
 
+    def state_dict(self) -> dict[str, Any]:
+        """What goes on from a checkpoint: tensors on the CPU."""
+        average = self._average
+        return {
+            "snapshots": list(self._snapshots),
+            "seen": int(average.n_averaged) if average else 0,
+            "average": [p.detach().cpu() for p in average.module.parameters()] if average else [],
+        }
+
+    def load_state_dict(self, state: dict[str, Any], model: torch.nn.Module) -> None:
+        """Go on from `state`, averaging the weights of `model`."""
+        self._snapshots.clear()
+        self._snapshots.extend(state["snapshots"])
+        self._average = None
+        if state["average"]:
+            pairs = zip(state["average"], _trained(model), strict=True)
+            held = [torch.nn.Parameter(value.to(p.device), requires_grad=False) for value, p in pairs]
+            self._average = AveragedModel(torch.nn.ParameterList(held), avg_fn=self._ema)
+            self._average.n_averaged.fill_(state["seen"])
+
     def _values(self) -> list[torch.Tensor]:
         if self._snapshots:
             return [torch.stack(several).mean(0) for several in zip(*self._snapshots, strict=True)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from trlmath.errors import RecipeError, nearest
 from trlmath.recipe.schema import EarlyStopSection
@@ -40,6 +41,14 @@ class EarlyStop:
         else:
             self.waited += 1
         return self.waited >= self.section.patience
+
+    def state_dict(self) -> dict[str, float | int | None]:
+        """What goes on from a checkpoint."""
+        return {"best": self.best, "waited": self.waited}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state`."""
+        self.best, self.waited = state["best"], state["waited"]
 
     @property
     def why(self) -> str:
