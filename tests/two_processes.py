@@ -27,20 +27,24 @@ def own_module(trainer):
     return sampler, sampler
 
 
-def build(model_dir: str, folder: Path, budget: int, **config) -> MathGRPOTrainer:
+def build(model_dir: str, folder: Path, budget: int | None, **config) -> MathGRPOTrainer:
     """A trainer whose rollouts and rewards nobody asks for."""
     problems = [Problem(f"{a}", str(a)) for a in range(16)]
     return MathGRPOTrainer(
         model=AutoModelForCausalLM.from_pretrained(model_dir, dtype=config.pop("dtype", "float32")),
         args=GRPOConfig(
-            output_dir=str(folder),
-            per_device_train_batch_size=8,
-            num_generations=4,
-            max_completion_length=24,
-            use_cpu=True,
-            report_to=[],
-            ddp_find_unused_parameters=False,
-            **{"gradient_checkpointing": False, "bf16": False, **config},
+            **{
+                "output_dir": str(folder),
+                "per_device_train_batch_size": 8,
+                "num_generations": 4,
+                "max_completion_length": 24,
+                "use_cpu": True,
+                "report_to": [],
+                "ddp_find_unused_parameters": False,
+                "gradient_checkpointing": False,
+                "bf16": False,
+                **config,
+            }
         ),
         processing_class=AutoTokenizer.from_pretrained(model_dir, padding_side="left"),
         algorithm=Algorithm([lambda **_: []], [1.0], GroupAdvantage(), microbatch_tokens=budget),
