@@ -39,6 +39,7 @@ def grpo_config(recipe: Recipe, output_dir: Path, processes: int) -> GRPOConfig:
         "use_cpu": not torch.cuda.is_available(),
         "dataloader_pin_memory": torch.cuda.is_available(),
         "disable_tqdm": True,
+        "ddp_find_unused_parameters": False,  # a search through the graph at each step, for nothing
         "loss_type": "grpo",
         "beta": 0.0,
         **tracker_arguments(output_dir.parent),
