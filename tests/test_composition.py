@@ -10,6 +10,7 @@ import torch
 
 from trlmath import Grade, Group, Problem, RecipeError, Rollout
 from trlmath.composition import Rule, compose, weights
+from trlmath.evaluation.gates import check_gates
 from trlmath.evaluation.merge import merge_grades
 from trlmath.evaluation.run import EvaluationSet, grade_groups
 from trlmath.recipe import RewardEntry, load_recipe
@@ -118,3 +119,18 @@ def test_the_trainers_matrix_is_composed_and_gathered():
     assert math.isnan(matrix[2, 1])
     assert torch.equal(matrix[3:].nan_to_num(9.0), matrix[:3].nan_to_num(9.0))
     assert [g.reward for g in calls[1].grades] == [6.0, 0.0, None], "the run's files show what was trained on"
+
+
+def test_a_gate_that_names_nothing_is_found_before_a_weight_is_loaded():
+    problems = [Problem("1+1?", "2")]
+    entries = [RewardEntry(name="r1_zero"), RewardEntry(name="format", only_if="bouth")]
+    with pytest.raises(RecipeError, match=r"rewards\.1\.only_if.*Did you mean 'both'"):
+        check_gates(build_rewards(entries), problems)
+    for gate in ("both", "answer", "r1_zero"):
+        check_gates(build_rewards([entries[0], RewardEntry(name="format", only_if=gate)]), problems)
+
+
+def test_a_reward_that_cannot_grade_a_made_up_text_is_left_to_the_run(tmp_path):
+    (tmp_path / "picky.py").write_text("def picky(completions):\n    raise ValueError('not this')\n")
+    entries = [RewardEntry(name=f"{tmp_path}/picky.py:picky"), RewardEntry(name="format", only_if="nothing")]
+    check_gates(build_rewards(entries), [Problem("1+1?", "2")])

@@ -15,6 +15,7 @@ from trlmath import Grade, Problem, Prompt, RecipeError, hookimpl
 trlmath_api = 1
 
 LONGEST = 200  # characters of an expression; also what bounds the depth of its brackets
+PATIENCE = 20_000  # draws without a new problem before it is said that there is none
 _TOKEN = re.compile(r"\s*(?:(\d{1,9})|([-+*/()]))")
 
 TEMPLATE = """A conversation between User and Assistant. The User gives some numbers and a target. The \
@@ -57,13 +58,14 @@ class CountdownData:
             fits = value.denominator == 1 and 0 < value <= 10 * self.most
             if not fits or question in seen or _split(question) != split:
                 misses += 1
-                if misses > 2000 + 200 * wanted:
+                if misses > PATIENCE:
                     raise RecipeError(
                         f"countdown: {self.numbers} numbers up to {self.most} make no {wanted} different "
                         "problems; lower size or raise most."
                     )
                 continue
             seen.add(question)
+            misses = 0
             metadata = {"numbers": numbers, "target": int(value)}
             yield Problem(question, str(int(value)), solution=expression, metadata=metadata)
 

@@ -12,6 +12,7 @@ from trlmath.data.nano import MODEL_DIR
 from trlmath.data.prompts import Prompt, load_prompt
 from trlmath.data.traces import prompt_text
 from trlmath.errors import DataError, RecipeError, nearest
+from trlmath.evaluation.gates import check_gates
 from trlmath.evaluation.run import EvaluationSet
 from trlmath.evaluation.sample import problem_key
 from trlmath.recipe import Recipe, check_components
@@ -110,6 +111,7 @@ def prepare_evaluation(recipe: Recipe, fit: bool = False) -> PreparedEvaluation:
         require_answers(problems, recipe.data.eval.name)
     for reward in rewards:
         reward.check_columns(column_names(problems))
+    check_gates(rewards, problems)
     _check_fields(recipe.evaluation.by, problems)
     prompts = [prompt_text(p, prompt, files.tokenizer) for p in problems]
     ids = [list(tokens) for tokens in files.tokenizer(text=prompts)["input_ids"]]

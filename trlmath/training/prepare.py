@@ -21,6 +21,7 @@ from trlmath.data.nano import MODEL_DIR
 from trlmath.data.prompts import Prompt, load_prompt
 from trlmath.data.subset import subset
 from trlmath.data.traces import prompt_text
+from trlmath.evaluation.gates import check_gates
 from trlmath.recipe import Recipe, check_components, check_context, check_enough_prompts, check_processes
 from trlmath.rewards import RewardCaller, build_rewards
 from trlmath.sampling.models import read_model_directory
@@ -99,6 +100,7 @@ def prepare(recipe: Recipe, processes: int = 1, moments: Sequence[Moment] = ("ex
     eval_problems = held_out(recipe)
     for reward in rewards:
         reward.check_columns(column_names(problems))
+    check_gates(rewards, problems)
 
     prompts = [prompt_text(p, prompt, tokenizer) for p in problems]
     eval_prompts = [prompt_text(p, prompt, tokenizer) for p in eval_problems]

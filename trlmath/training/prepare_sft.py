@@ -12,6 +12,7 @@ from trlmath.data.nano import MODEL_DIR
 from trlmath.data.prompts import load_prompt
 from trlmath.data.sft import TraceData, read_traces
 from trlmath.data.traces import prompt_text
+from trlmath.evaluation.gates import check_gates
 from trlmath.recipe import Recipe, check_components, check_context
 from trlmath.rewards import build_rewards
 from trlmath.sampling.models import read_model_directory
@@ -45,6 +46,7 @@ def prepare_sft(recipe: Recipe) -> PreparedSft:
     eval_problems = held_out(recipe)
     for reward in rewards if eval_problems else ():
         reward.check_columns(column_names(eval_problems))
+    check_gates(rewards, eval_problems)
     eval_prompts = [prompt_text(p, prompt, tokenizer) for p in eval_problems]
     eval_ids = tokenizer(text=eval_prompts)["input_ids"] if eval_prompts else []
     longest = max(map(len, eval_ids), default=0)
