@@ -102,7 +102,7 @@ def run_finished(run: RunView, summary: dict[str, Any]) -> None:
 
 @hookspec
 def report_sections(run: RunView) -> list[tuple[str, str]] | None:
-    """Return (title, text) pairs to append to the run's report."""
+    """Return (title, text) pairs to append to the run's report; the text is shown as text, never as HTML."""
 
 
 # --- decide: the first answer that is not None wins ------------------------------------------------

@@ -109,6 +109,22 @@ def test_a_plugins_section_is_text(runs, monkeypatch):
     assert "report_sections must return" in render([read_run(runs[1])])
 
 
+def test_rollouts_of_expert_iteration_are_named_by_iteration(tmp_path):
+    run = make_run(tmp_path / "run", steps=2)
+    for number, file in enumerate(sorted((run / "rollouts").iterdir())):
+        file.rename(file.with_name(f"iteration-{number:03d}.parquet"))
+    places = [row["at"] for row in data_of(render([read_run(run)]))["rollouts"]]
+    assert list(dict.fromkeys(places)) == ["iteration 0", "iteration 1", "before/sampled", "after/sampled"]
+
+
+def test_phases_are_stacked_and_right_answers_lie_lowest(tmp_path):
+    run = make_run(tmp_path / "run", steps=2)
+    charts = {chart["title"]: chart for chart in data_of(render([read_run(run)]))["charts"]}
+    assert [line["name"] for line in charts["Step time by phase"]["lines"]] == ["generate", "update"]
+    names = [line["name"] for line in charts["Categories"]["lines"]]
+    assert names == ["both", "answer_only", "format_only", "no_think_end"]
+
+
 def test_two_hundred_steps_fit(tmp_path):
     long = "Let me think about it. " * 60 + "</think> <answer> 4 </answer>"
     run = make_run(tmp_path / "long", steps=200, problems=8, size=8, text=long)

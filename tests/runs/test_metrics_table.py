@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
+import subprocess
+import sys
 
 import pytest
-from launching import launch
+from launching import ROOT, environment, launch
 
 from trlmath.runs.metrics_table import TABLE, all_metrics, find, markdown
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_page_is_up_to_date():
@@ -71,3 +70,28 @@ def test_a_grpo_run_logs_nothing_else(tmp_path):
     assert not strange, f"give them a row in trlmath/runs/metrics_table.py: {sorted(strange)}"
     assert any("train/kl" in row for row in rows)
     assert any("memory/host" in row for row in rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "overrides"),
+    [
+        ("sft", ["trainer.max_steps=2", "batch.size=8"]),
+        ("expert_iteration", ["expert_iteration.iterations=2", "expert_iteration.problems_per_iteration=16"]),
+    ],
+)
+def test_nor_does_training_on_traces(tmp_path, script, overrides):
+    directory = tmp_path / "run"
+    done = subprocess.run(
+        [sys.executable, f"recipes/{script}.py", *overrides, "evaluation.limit=8", f"run.dir={directory}"],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    strange, rows = unknown(directory / "metrics.jsonl")
+    assert not strange, f"give them a row in trlmath/runs/metrics_table.py: {sorted(strange)}"
+    assert any("train/mean_token_accuracy" in row for row in rows)
+    assert (directory / "report.html").stat().st_size > 100_000

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from trlmath.errors import visible
 from trlmath.reports.bars import Times
+from trlmath.runs.metrics_table import PHASES
 from trlmath.types import Group as Rollouts
 
 # label -> metric, in the order shown; those a run does not log are left out
@@ -31,7 +32,6 @@ SHOWN = {
     "grad norm": "train/grad_norm",
 }
 ONLY_WITHOUT = {"loss": "train/reward", "grad norm": "train/frac_reward_zero_std"}
-PHASES = ("generate", "grade", "update", "sync")
 BLOCKS = "▁▂▃▄▅▆▇█"
 TREND = 7  # characters of a trend
 HISTORY = 200  # steps it is drawn from
@@ -102,7 +102,7 @@ class TrainingView:
     def _costs(self) -> str:
         last, told = self._last, []
         if "time/step" in last:
-            phases = ", ".join(f"{p} {last[f'time/{p}']:.1f}" for p in PHASES if f"time/{p}" in last)
+            phases = ", ".join(f"{p} {last[f'time/{p}']:.1f}" for p in PHASES if last.get(f"time/{p}"))
             told.append(f"step {last['time/step']:.1f} s" + (f" ({phases})" if phases else ""))
             if last.get("train/tokens") and last["time/step"] > 0:
                 told.append(f"{last['train/tokens'] / last['time/step']:,.0f} tok/s")

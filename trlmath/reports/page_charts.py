@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trlmath.runs.metrics_table import find
+from trlmath.runs.metrics_table import PHASES, find
 from trlmath.runs.read import StoredRun, is_number
 
 
@@ -45,7 +45,7 @@ PANELS = (
     ),
     Panel(
         "Step time by phase",
-        {"time/*": ""},
+        {f"time/{phase}": phase for phase in PHASES},
         kind="stack",
         note="Seconds a step; the phases add up to it.",
     ),
@@ -55,7 +55,7 @@ PANELS = (
     Panel("Gradient norm", {"train/grad_norm": ""}),
     Panel("Memory", {"memory/host": "host", "memory/gpu_peak": "GPU, peak"}),
 )
-NOT_STACKED = {"time/step"}  # the sum of the others
+FIRST = ("both", "answer_only", "format_only")  # from the bottom of the stack
 
 
 def charts_of(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
@@ -72,7 +72,7 @@ def charts_of(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
         chart = _chart(panel.title, names, runs, panel.kind, panel.note)
         if panel.evaluations:
             chart["points"] = _points(panel.evaluations, runs)
-        twin = any(chart["lines"] and _drawn(chart) == _drawn(other) for other in charts)
+        twin = any(_drawn(chart) == _drawn(other) for other in charts)
         if (chart["lines"] or chart.get("points")) and not twin:
             charts.append(chart)
     for name in _rest(runs, shown):
@@ -81,7 +81,7 @@ def charts_of(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
 
 
 def _expanded(metrics: dict[str, str], runs: Sequence[StoredRun]) -> dict[str, str]:
-    """Wildcards resolved to what was logged, largest sum first; the rest as it is."""
+    """Wildcards resolved to what was logged, right answers first, then the most frequent."""
     names: dict[str, str] = {}
     for name, label in metrics.items():
         if not name.endswith("*"):
@@ -92,10 +92,15 @@ def _expanded(metrics: dict[str, str], runs: Sequence[StoredRun]) -> dict[str, s
         for run in runs:
             for row in run.metrics:
                 for key, value in row.items():
-                    if key.startswith(prefix) and key not in NOT_STACKED and is_number(value):
+                    if key.startswith(prefix) and is_number(value):
                         found[key] = found.get(key, 0.0) + value
-        names |= {key: key.removeprefix(prefix) for key in sorted(found, key=lambda k: (-found[k], k))}
+        told = {key: key.removeprefix(prefix) for key in found}
+        names |= dict(sorted(told.items(), key=lambda item: (_rank(item[1]), -found[item[0]], item[1])))
     return names
+
+
+def _rank(category: str) -> int:
+    return FIRST.index(category) if category in FIRST else len(FIRST)
 
 
 def _chart(
@@ -115,7 +120,8 @@ def _chart(
 
 def _drawn(chart: dict[str, Any]) -> list[Any]:
     """What is seen of a chart: `both` is the reward when nothing else is rewarded, and is drawn once."""
-    return [(line["run"], line["x"], line["y"]) for line in chart["lines"]]
+    drawn = [*chart["lines"], *chart.get("points", [])]
+    return [(line["run"], line["x"], line["y"]) for line in drawn]
 
 
 def _points(part: str, runs: Sequence[StoredRun]) -> list[dict[str, Any]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
@@ -56,8 +58,9 @@ def _bounded(rows: Sequence[Mapping[str, Any]], budget: int) -> list[dict[str, A
     return [dict(row) for group in spread(list(problems.values()), wanted) for row in group]
 
 
-def _rollouts(file: Any) -> list[dict[str, Any]]:
+def _rollouts(file: Path) -> list[dict[str, Any]]:
     found = []
+    iteration = re.fullmatch(r"iteration-(\d+)", file.stem)
     for row in pyarrow.parquet.read_table(file).to_pylist():
         parts = {
             k.removeprefix("part/"): v for k, v in row.items() if k.startswith("part/") and v is not None
@@ -66,7 +69,7 @@ def _rollouts(file: Any) -> list[dict[str, Any]]:
         found.append(
             {
                 # the rollouts of the phase before a step are those the step learns from
-                "at": row["step"] + 1,
+                "at": f"iteration {int(iteration[1])}" if iteration else row["step"] + 1,
                 "problem": _text(f"{question}", 1_000),
                 "gold": _text(row.get("gold"), 300),
                 "completion": _text(row["completion"], LONGEST),

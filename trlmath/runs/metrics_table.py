@@ -425,6 +425,9 @@ TABLE: dict[str, tuple[Metric, ...]] = {
     ),
 }
 
+# of ``time/``: those that add up to a step, in the order they happen
+PHASES = ("data", "sync", "generate", "grade", "old_logprobs", "reference", "update", "optimizer")
+
 # parts of the shipped rewards; any other `train/<part>` is told only where a run's rewards report it
 PARTS = frozenset({"format", "answer", "both"})
 _ANY_PART = "train/<part>"

@@ -73,8 +73,8 @@ class StoredRun:
         return list(dict.fromkeys(name for row in self.metrics for name in row if name != "step"))
 
     def rollout_files(self) -> list[Path]:
-        """``rollouts/*.parquet``, earliest step first."""
-        return sorted((self.path / "rollouts").glob("step-*.parquet"))
+        """``rollouts/*.parquet``, earliest first."""
+        return sorted((self.path / "rollouts").glob("*.parquet"))
 
 
 def read_run(path: Path) -> StoredRun:

@@ -155,10 +155,10 @@ def training_settings(recipe: Recipe, prompt: Prompt) -> SamplingSettings:
     )
 
 
-def rows_by_filter(prepared: PreparedRun) -> list[dict[str, Any]]:
-    """Training rows before and after each filter of rows and traces, in the order they were asked."""
+def rows_by_filter(prepared: PreparedRun, moments: Sequence[str]) -> list[dict[str, Any]]:
+    """Training rows before and after each filter that was asked before training, in that order."""
     dropped, rows, found = dropped_by_filter(prepared.ledger), prepared.rows_read, []
-    for moment in ("example", "trace"):
+    for moment in moments:
         for named in (f for f in prepared.filters if f.moment == moment):
             left = rows - dropped.pop(named.name, 0)
             found.append({"filter": named.name, "moment": moment, "before": rows, "after": left})

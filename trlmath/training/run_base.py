@@ -139,7 +139,9 @@ class TrainingRun(ABC):
                 "train": len(prepared.problems),
                 "eval": len(prepared.eval_problems),
                 "dropped": dropped_by_filter(prepared.ledger),
-                "filters": rows_by_filter(prepared),
+                "filters": rows_by_filter(
+                    prepared, ("example", "trace") if self.algorithm == "sft" else ("example",)
+                ),
             },
             "data": {
                 "train": {"name": prepared.recipe.data.train.name, "sha256": fingerprint(prepared.problems)},

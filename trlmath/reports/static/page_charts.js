@@ -1,10 +1,12 @@
 // The curves: one uPlot a panel, drawn when it comes into view, drawn again when the colours change.
 const HEIGHT = 200;
+const STEPS = [1, 10, 100, 1e3, 1e4, 1e5, 1e6].flatMap((ten) => [ten, 2 * ten, 5 * ten]);  // whole steps only
 // greens are right, ambers a wrong answer in the right form, the rest a broken form
 const CATEGORY = {
   both: [155, 55], right: [155, 55], answer_only: [185, 48], format_only: [38, 75], wrong_answer: [28, 75],
   unparseable_answer: [52, 65], several_answers: [45, 60], truncated: [215, 12], empty: [215, 6],
-  generate: [225, 60], grade: [300, 35], update: [28, 70], sync: [170, 45],
+  generate: [225, 60], grade: [300, 35], update: [28, 70], sync: [170, 45], old_logprobs: [265, 40],
+  reference: [345, 40], optimizer: [200, 50], data: [55, 45],
 };
 const HUES = [345, 265, 205, 320, 15, 285, 240, 75, 130, 358];
 
@@ -139,7 +141,7 @@ function draw(chart, box, data, series, { hooks = {}, zero = false } = {}) {
       x: { time: false, range: (u, min, max) => (min === max || first === last ? [first - 1, last + 1] : [min, max]) },
       y: { range: () => (range[0] === range[1] ? [range[0] - 1, range[1] + 1] : range) },
     },
-    axes: [axis({ size: 24, space: 60, values: (u, ticks) => ticks.map((t) => (Number.isInteger(t) ? t : "")) }),
+    axes: [axis({ size: 24, space: 60, incrs: STEPS }),
       axis({ size: 46, space: 34, values: (u, ticks) => ticks.map(short) })],
   }, data, box);
 }
