@@ -194,3 +194,17 @@ def test_names_and_paths_are_told_apart():
     assert is_path("x.py:c")
     assert not is_path("r1_zero")
     assert locate(len).place == "builtins"
+
+
+def test_what_a_docstring_says_of_an_option():
+    from trlmath.options import told_of_option
+
+    sentences = (
+        "Drops what is long.\n\n`most`: at most so many; `least` is 0.5 times\n    that. Kim, arXiv:1."
+    )
+    assert told_of_option(sentences, "most") == "`most`: at most so many;"
+    assert told_of_option(sentences, "least") == "`least` is 0.5 times that."
+    assert told_of_option(sentences, "rate") == ""
+    google = "Makes rows.\n\nArgs:\n    seed: which are drawn,\n        and how.\n    size: how many.\n"
+    assert told_of_option(google, "seed") == "which are drawn, and how."
+    assert told_of_option(google, "size") == "how many."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,18 @@ class Option:
         kind = "" if self.annotation is Any else f": {type_name(self.annotation)}"
         shown = "..." if self.default is ... else repr(self.default)
         return f"{self.name}{kind}" + ("" if self.default is REQUIRED else f" = {shown}")
+
+
+def told_of_option(doc: str, name: str) -> str:
+    """What a docstring says of an option: its line under ``Args:``, else the first sentence that names it."""
+    line = re.search(rf"^( *){re.escape(name)}: (.*(?:\n\1 +\S.*)*)", doc, re.MULTILINE)
+    if line:
+        return " ".join(line[2].split())
+    paragraphs = re.split(r"\n\s*\n", doc)
+    sentences = [s for p in paragraphs for s in re.split(r"(?<=[.;])\s+(?!\d)", " ".join(p.split()))]
+    marked = [s for s in sentences if re.search(rf"`{re.escape(name)}\b", s)]
+    plain = [s for s in sentences if re.search(rf"\b{re.escape(name)}\b", s)]
+    return next(iter([*marked, *plain]), "")
 
 
 def type_name(annotation: Any) -> str:

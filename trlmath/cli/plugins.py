@@ -11,7 +11,7 @@ import click
 
 from trlmath.components import KINDS, Component
 from trlmath.errors import PluginError, TrlmathError, nearest
-from trlmath.options import REQUIRED
+from trlmath.options import REQUIRED, told_of_option
 from trlmath.plugins import Plugins, discover
 
 
@@ -45,6 +45,9 @@ def show(name: str, kind: str | None) -> None:
         for option in component.options.values():
             needed = "  (required)" if option.default is REQUIRED else ""
             click.echo(f"  option {option}{needed}")
+            told = told_of_option(component.doc, option.name)
+            if told:
+                click.echo(f"      {told}")
         click.echo(_indented(component.doc) + "\n")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import Any
 
 from trlmath.conformance import samples
@@ -13,10 +14,10 @@ Rewards = list[list[float | None]]
 TOLERANCE = 1e-4
 
 
-def advantages(subject: Subject, rewards: Rewards, dtype: Any = None) -> Any:
+def advantages(subject: Subject, rewards: Rewards, dtype: Any = None, device: str = "cpu") -> Any:
     """The advantage's own tensor. Raises Broken when it raises or changes shape."""
     try:
-        found = call_advantage(subject.make(), rewards, dtype)
+        found = call_advantage(subject.make(), rewards, dtype, device)
     except Exception as error:
         raise Broken(f"rewards {shown(rewards)}: {type(error).__name__}: {error}") from error
     if list(getattr(found, "shape", ())) != [len(rewards), len(rewards[0])]:
@@ -34,11 +35,12 @@ def shape(subject: Subject) -> None:
     import torch
 
     tried: list[Rewards] = [[[1.0, 0.0]], [[1.0], [0.0], [2.0]], [[0.0, 1.0, None], [1.0, 1.0, 0.5]]]
-    for dtype in (torch.float32, torch.float64):
+    devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    for dtype, device in itertools.product((torch.float32, torch.float64), devices):
         for rewards in tried:
-            found = advantages(subject, rewards, dtype)
-            if found.dtype != dtype or found.device.type != "cpu":
-                raise Broken(f"rewards {rewards} in {dtype} on cpu give {found.dtype} on {found.device}")
+            found = advantages(subject, rewards, dtype, device)
+            if found.dtype != dtype or found.device.type != device:
+                raise Broken(f"rewards {rewards} in {dtype} on {device} give {found.dtype} on {found.device}")
 
 
 @prop("constant groups", "a group of equal rewards gets exactly 0", "advantage")

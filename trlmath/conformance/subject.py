@@ -172,15 +172,19 @@ def advantages_of(advantage: Any, rewards: Sequence[Sequence[float | None]], dty
     return call_advantage(advantage, rewards, dtype).tolist()
 
 
-def call_advantage(advantage: Any, rewards: Sequence[Sequence[float | None]], dtype: Any = None) -> Any:
+def call_advantage(
+    advantage: Any, rewards: Sequence[Sequence[float | None]], dtype: Any = None, device: str = "cpu"
+) -> Any:
     """Call an advantage on nested lists and return its tensor as it comes."""
     import torch
 
     matrix = torch.tensor(
-        [[float("nan") if r is None else r for r in row] for row in rewards], dtype=dtype or torch.float32
+        [[float("nan") if r is None else r for r in row] for row in rewards],
+        dtype=dtype or torch.float32,
+        device=device,
     )
     available = {
-        "lengths": torch.arange(1, matrix.numel() + 1).view_as(matrix),
+        "lengths": torch.arange(1, matrix.numel() + 1, device=device).view_as(matrix),
         "parts": matrix.clone().unsqueeze(-1),
         "mask": torch.ones_like(matrix, dtype=torch.bool),
     }
