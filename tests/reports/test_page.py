@@ -5,18 +5,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import random
 import re
 import time
 
 import pytest
 from chrome import Chrome, find_chrome
 from click.testing import CliRunner
-from run_files import HOSTILE, make_run
+from run_files import HOSTILE, evaluation, make_run
 
 from trlmath.cli import cli
 from trlmath.errors import DataError
 from trlmath.reports import page
 from trlmath.reports.page import embedded, render, write_report
+from trlmath.reports.page_charts import thinned
 from trlmath.runs.read import read_run
 
 browser = pytest.mark.skipif(find_chrome() is None, reason="no Chromium on this machine")
@@ -123,6 +125,26 @@ def test_phases_are_stacked_and_right_answers_lie_lowest(tmp_path):
     assert [line["name"] for line in charts["Step time by phase"]["lines"]] == ["generate", "update"]
     names = [line["name"] for line in charts["Categories"]["lines"]]
     assert names == ["both", "answer_only", "format_only", "no_think_end"]
+
+
+def test_a_long_line_is_averaged():
+    steps, values = thinned(list(range(1, 2501)), [float(v) for v in range(1, 2501)], most=1000)
+    assert len(steps) == len(values) == 834
+    assert (steps[0], values[0]) == (3, 2.0)
+    assert (steps[-1], values[-1]) == (2500, 2500.0)
+    assert thinned([1, 2], [3.0, 4.0]) == ([1, 2], [3.0, 4.0])
+
+
+def test_evaluations_in_between_are_not_read(tmp_path):
+    run = make_run(tmp_path / "run", steps=2)
+    evaluation(run, "step-1", 1, 0.5, random.Random(0), "text")
+    reports = (run / "evaluation" / "reports.jsonl").read_text().splitlines()
+    order = [reports[0], reports[2], reports[1]]
+    (run / "evaluation" / "reports.jsonl").write_text("\n".join(order) + "\n")
+    with (run / "evaluation" / "samples.jsonl").open("a") as file:
+        file.write('{"setting": "after/sampled", "half')  # a line that is being written
+    places = {row["at"] for row in data_of(render([read_run(run)]))["rollouts"]}
+    assert places == {1, 2, "before/sampled", "after/sampled"}
 
 
 def test_two_hundred_steps_fit(tmp_path):

@@ -23,7 +23,6 @@ from markupsafe import Markup
 from trlmath import __version__
 from trlmath.errors import DataError, PluginError, RecipeError, visible
 from trlmath.evaluation.sample import Sample
-from trlmath.evaluation.store import read_samples
 from trlmath.hookspecs import RunView
 from trlmath.plugins import notify
 from trlmath.recipe import parse_recipe
@@ -127,10 +126,23 @@ def _labels(runs: Sequence[StoredRun]) -> list[str]:
 
 
 def _samples(run: StoredRun) -> list[Sample]:
-    for name in ("evaluation/samples.jsonl", "samples.jsonl"):
-        if (run.path / name).is_file():
-            return read_samples(run.path / name)
-    return []
+    """Samples of the first and the last evaluation of each setting: there may be millions in between."""
+    ends: dict[str, list[str]] = {}
+    for row in run.evaluations:
+        name = str(row.get("name", ""))
+        ends.setdefault(name.split("/")[-1], []).append(name)
+    wanted = {name for names in ends.values() for name in (names[0], names[-1])}
+    heads = tuple(json.dumps({"setting": name}, ensure_ascii=False)[:-1].encode() for name in wanted)
+    file = run.path / "evaluation" / "samples.jsonl"
+    file = file if file.is_file() else run.path / "samples.jsonl"
+    if not heads or not file.is_file():
+        return []
+    with file.open("rb") as lines:
+        return [
+            Sample.from_row(json.loads(line), f"{file}, line {number}")
+            for number, line in enumerate(lines, start=1)
+            if line.startswith(heads) and line.endswith(b"\n")
+        ]
 
 
 def _sections(run: StoredRun) -> list[tuple[str, str]]:

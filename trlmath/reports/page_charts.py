@@ -55,6 +55,7 @@ PANELS = (
     Panel("Gradient norm", {"train/grad_norm": ""}),
     Panel("Memory", {"memory/host": "host", "memory/gpu_peak": "GPU, peak"}),
 )
+POINTS = 1000  # of a line; more are averaged
 FIRST = ("both", "answer_only", "format_only")  # from the bottom of the stack
 
 
@@ -109,13 +110,25 @@ def _chart(
     lines = []
     for number, run in enumerate(runs):
         for name, label in names.items():
-            steps, values = run.series(name)
+            steps, values = thinned(*run.series(name))
             if steps and (kind == "lines" or any(values)):
                 lines.append({"run": number, "name": label, "x": steps, "y": [_short(v) for v in values]})
     known = find(next(iter(names))) if names else None
     unit = known.unit if known else ""
     return {"title": title, "kind": kind, "unit": unit, "note": note or (known.moves if known else ""),
             "lines": lines}  # fmt: skip
+
+
+def thinned(steps: list[int], values: list[float], most: int = POINTS) -> tuple[list[int], list[float]]:
+    """At most `most` points: the means of stretches of equal length, each at its last step."""
+    if len(steps) <= most:
+        return steps, values
+    size = -(-len(steps) // most)
+    starts = range(0, len(steps), size)
+    return (
+        [steps[min(start + size, len(steps)) - 1] for start in starts],
+        [sum(part) / len(part) for start in starts if (part := values[start : start + size])],
+    )
 
 
 def _drawn(chart: dict[str, Any]) -> list[Any]:
