@@ -48,7 +48,9 @@ def run(folder, *arguments):
 
 
 @pytest.mark.slow
-def test_a_study_of_real_runs(tmp_path):
+@pytest.mark.timeout(600)  # four trainings and evaluations, each in a process of its own
+def test_a_study_of_real_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(STUDY)
     done = run(tmp_path, "mine.yaml", "--jobs", "2", "--dir", "out")
     assert done.returncode == 1, done.stderr
@@ -73,18 +75,21 @@ def test_a_study_of_real_runs(tmp_path):
     assert rows["grpo"]["difference"]["low"] <= rows["grpo"]["difference"]["value"]
     assert rows["grpo"]["measured"]["problems"] == 8
     assert "| grpo | grpo | 8 |" in (out / "table.md").read_text()
+    page = (out / "report.html").read_text()
+    assert "<title>" in page
+    assert "grpo" in page
     assert f"path: {out}/sft/checkpoints/final" in (out / "grpo" / "recipe.yaml").read_text()
 
     before = {name: (out / name / "manifest.json").stat().st_mtime for name in ("zero-shot", "sft", "grpo")}
-    again = run(tmp_path, "mine.yaml", "--dir", str(out))
-    assert again.returncode == 1
-    assert "started  broken" in again.stdout
-    assert "started  sft" not in again.stdout
+    again = CliRunner().invoke(cli, ["study", "mine.yaml", "--dir", str(out)])
+    assert again.exit_code == 1
+    assert "started  broken" in again.output
+    assert "started  sft" not in again.output
     assert before == {name: (out / name / "manifest.json").stat().st_mtime for name in before}
-    shown = run(tmp_path, "mine.yaml", "--dir", "out", "--show")
-    assert shown.returncode == 0
-    assert "started" not in shown.stdout
-    assert "held-out problems" in shown.stdout
+    shown = CliRunner().invoke(cli, ["study", "mine.yaml", "--dir", "out", "--show"])
+    assert shown.exit_code == 0
+    assert "started" not in shown.output
+    assert "held-out problems" in shown.output
 
 
 def test_a_dry_run_starts_nothing_and_mistakes_have_no_traceback(tmp_path, monkeypatch):

@@ -69,9 +69,11 @@ def study(
 
 
 def _tell(study: Study, display: StudyConsole) -> None:
-    """Print the table and write it as markdown, of all evaluation settings."""
+    """Print the table, write it as markdown for all settings, and one page with the curves of all runs."""
+    from trlmath.reports.page import write_report
     from trlmath.reports.study_console import short
     from trlmath.reports.study_tables import history_markdown, study_markdown
+    from trlmath.studies.schema import study_name
 
     display.table(study)
     part, tables = study.spec.compare.part, study.tables()
@@ -79,7 +81,12 @@ def _tell(study: Study, display: StudyConsole) -> None:
         told = [study_markdown(rows, setting, part) for setting, rows in tables.items()]
         told += [history for name in tables if (history := history_markdown(study.results(), name))]
         study.write_text("table.md", "\n".join(told))
-    display.note(f"everything is in {short(study.directory)}: table.md, study.json, logs/")
+    finished = [run for run in study.results() if run.status == "finished"]
+    trained = [run.directory for run in finished if run.algorithm != "evaluate"]
+    if trained:
+        write_report(trained, study.directory / "report.html", study_name(study.file))
+    page = "report.html, " if trained else ""
+    display.note(f"everything is in {short(study.directory)}: table.md, {page}study.json, logs/")
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
