@@ -56,6 +56,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "trlmath/py.typed",
         "trlmath/cli/__init__.py",
         "trlmath/runs/__init__.py",
+        "trlmath/pytest_plugin.py",
+        "trlmath/scaffold/templates/reward.py.jinja",
         "trlmath/_recipes/grpo.py",
         "trlmath/_recipes/nano/grpo.yaml",
         "trlmath/_recipes/qwen2.5-math-1.5b/grpo.yaml",

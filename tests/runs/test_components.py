@@ -43,7 +43,9 @@ def test_every_component_is_named_with_hash_and_options(checkout):
 
 
 def test_sft_has_no_advantage_and_a_file_is_no_component(tmp_path):
-    recipe = load_recipe("nano/grpo", [f"data.train={tmp_path}/rows.jsonl", "data.eval=null", "evaluation.enabled=false"])
+    recipe = load_recipe(
+        "nano/grpo", [f"data.train={tmp_path}/rows.jsonl", "data.eval=null", "evaluation.enabled=false"]
+    )
     used = components_used(recipe, "sft")
     assert set(used) == {"rewards", "filters", "prompt"}
 
