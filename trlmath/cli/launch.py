@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import time
@@ -73,10 +74,29 @@ def readable_errors() -> Iterator[None]:
     except click.ClickException as error:
         error.show()
         leave(error.exit_code)
+    except RuntimeError as error:
+        if os.environ.get("TRLMATH_TRACEBACK") or not lost_process(error):
+            raise
+        told = visible(re.sub(r"^\[[^]]*] *", "", str(error).splitlines()[0]))
+        _tell(
+            "another process of this run is gone, or did not answer within trainer.ddp_timeout: "
+            f"{told}. Look at its output, and start the same command again on every host."
+        )
+        sys.stderr.flush()
+        os._exit(1)  # leaving the group politely would wait for the one that is gone
     except (KeyboardInterrupt, click.Abort):
         if _first():
             click.echo("\ninterrupted: what was written so far is complete and readable.", err=True)
         leave(INTERRUPTED)
+
+
+def lost_process(error: RuntimeError) -> bool:
+    """Whether an exchange between the processes of a run failed because one does not answer."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(error, getattr(torch.distributed, "DistError", ())):
+        return True
+    text = str(error).lower()
+    return "gloo" in text and any(words in text for words in ("timed out", "closed by peer", "reset by peer"))
 
 
 def _tell(error: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -68,7 +69,9 @@ class TrainingRun(ABC):
         self.numbers: dict[str, float] = {}
         self.watch: Watch = Unwatched()
         check_trainer(recipe, self.algorithm)
-        state = PartialState(cpu=not torch.cuda.is_available())
+        # transformers gives its own timeout too late: the group is made here
+        timeout = timedelta(seconds=recipe.trainer.get("ddp_timeout", 1800))
+        state = PartialState(cpu=not torch.cuda.is_available(), timeout=timeout)
         self.main, self.processes = state.is_main_process, state.num_processes
         self.display: Display = display if display and self.main else Silent()
         # an engine that is not installed, a server that is not there: told before anything is written
