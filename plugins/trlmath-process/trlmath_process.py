@@ -23,10 +23,10 @@ _OPERATORS = {
 _OPERATOR = "|".join(re.escape(sign) for sign in sorted(_OPERATORS, key=len, reverse=True))
 _CLAIM = re.compile(
     rf"(?P<a>(?<![\w.)])-?{_NUMBER})[ \t]*(?P<op>{_OPERATOR})[ \t]*(?P<b>\(?-?{_NUMBER}\)?)[ \t]*=[ \t]*"
-    rf"(?P<c>-?{_NUMBER})(?![\w/*^])(?!\.\d)"
+    rf"(?P<c>-?{_NUMBER})(?![\w^])(?!\.\d)(?![ \t]*(?:{_OPERATOR})[ \t]*\(?-?\d)"
 )
 # what may stand before a claim that is complete: not the operator of a longer sum
-_CHAINED = re.compile(rf"(?:{_OPERATOR}|=|\^|\()[ \t]*$")
+_CHAINED = re.compile(rf"(?:{_OPERATOR}|\^|\()[ \t]*$")
 
 
 @dataclass(frozen=True)
