@@ -21,6 +21,7 @@ _PLAIN = {
     "list_type": "a list, [item, ...]",
     "model_type": "a mapping, {key: value}, or a component's name",
     "string_type": "text",
+    "tuple_type": "a list, [low, high]",
 }
 
 

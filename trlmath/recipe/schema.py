@@ -5,7 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 
 
 def _not_bool(value: Any) -> Any:
@@ -57,11 +65,12 @@ class RewardEntry(Ref):
     columns: dict[str, str] = {}
     as_: Literal["text", "chat"] | None = Field(default=None, alias="as")
 
-    @model_validator(mode="after")
-    def _clip_in_order(self) -> RewardEntry:
-        if self.clip is not None and self.clip[0] > self.clip[1]:
-            raise ValueError(f"clip: [low, high] with low <= high, not {list(self.clip)}")
-        return self
+    @field_validator("clip")
+    @classmethod
+    def _clip_in_order(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and value[0] > value[1]:
+            raise ValueError("[low, high] with low at most high")
+        return value
 
 
 class ModelSection(Section):
