@@ -195,6 +195,20 @@ def test_a_killed_run_goes_on_and_ends_bit_identical(
     assert digest(continued.directory) == digest(straight[1])
 
 
+def test_an_adapter_goes_on_too(recipe, monkeypatch):
+    lora = {"path": recipe().model.path, "lora": {"r": 2, "target_modules": ["q_proj", "v_proj"]}}
+
+    def adapter(directory):
+        return (directory / "checkpoints" / "final" / "adapter_model.safetensors").read_bytes()
+
+    expected = adapter(run(recipe("straight", model=lora)).directory)
+    with monkeypatch.context() as patch:
+        patch.setattr(iteration_state, "save_progress", after(5, iteration_state.save_progress))
+        with pytest.raises(Killed):
+            run(recipe(model=lora))
+    assert adapter(run(recipe(model=lora)).directory) == expected
+
+
 def test_a_run_of_another_recipe_is_not_gone_on_with(recipe, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(expert_iteration_run, "roll_out", after(1, expert_iteration_run.roll_out))

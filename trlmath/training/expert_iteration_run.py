@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,8 @@ from accelerate.utils import broadcast_object_list, gather_object
 from trlmath.data.filtering import NamedFilter
 from trlmath.errors import DataError, RecipeError
 from trlmath.evaluation.report import EvaluationReport
-from trlmath.evaluation.run import EvaluationSet, chunks
+from trlmath.evaluation.run import EvaluationSet
 from trlmath.evaluation.sample import Sample
-from trlmath.evaluation.store import resume
 from trlmath.plugins import notify
 from trlmath.recipe import Recipe
 from trlmath.recipe.schema import BatchSection, EvaluationSetting, ExpertIterationSection
@@ -36,7 +36,7 @@ from trlmath.training.early_stop import EarlyStop
 from trlmath.training.engine import sampler_factory
 from trlmath.training.expert_iteration import Selection
 from trlmath.training.iterated_sft import IteratedSFTTrainer
-from trlmath.training.iteration_state import IterationState, Writers
+from trlmath.training.iteration_state import IterationState, Writers, saved_rows
 from trlmath.training.live_engine import LiveEngine
 from trlmath.training.metrics import rollout_metrics
 from trlmath.training.observer import RunObserver
@@ -91,7 +91,9 @@ class ExpertIterationRun(TrainingRun):
         if progress.phase != "sample":
             return self._state.traces()
         started = time.perf_counter()
-        rows = self._draw(iteration)
+        asked = self.section.problems_per_iteration
+        drawn = pieces.draws(len(self._prepared.problems), asked, recipe.run.seed)
+        rows = next(islice(drawn, iteration, None))
         base = self._prepared.settings
         temperature = pieces.temperature_at(self.section, base.temperature, iteration, progress.raised)
         sampler = self.ready_sampler()
@@ -241,8 +243,6 @@ class ExpertIterationRun(TrainingRun):
             [reward.weight for reward in prepared.rewards],
         )
         self._filters: list[NamedFilter] = [f for f in prepared.filters if f.moment == "trace"]
-        self._drawn = pieces.draws(rows, asked, self.recipe.run.seed)
-        self._draws: list[list[int]] = []
         return prepared
 
     def _shared_path(self) -> Path:
@@ -280,7 +280,13 @@ class ExpertIterationRun(TrainingRun):
             self._manifest["continued"] = {"iteration": progress.iteration, "phase": progress.phase}
             self._files.write_json("manifest.json", self._manifest)
             notify("run_started", run=self._view)
-        self._rows = self._shared_rows()
+        rows: list[list[Sample]] = [[]]
+        if self.main:
+            names = ["before", *(f"iteration-{i}" for i in range(self.section.iterations))]
+            problems = len(self._prepared.eval_problems)
+            rows = [saved_rows(self.directory, self.recipe.evaluation, names, problems)]
+        broadcast_object_list(rows)
+        self._rows = rows[0]
         self._state.load_filters(self._filters)
         for numbers in progress.evaluated.values() if self._early_stop else ():
             self._early_stop.record(numbers)  # type: ignore[union-attr]
@@ -344,11 +350,6 @@ class ExpertIterationRun(TrainingRun):
 
     # -- what happens in between ------------------------------------------------------------------
 
-    def _draw(self, iteration: int) -> list[int]:
-        while len(self._draws) <= iteration:
-            self._draws.append(next(self._drawn))
-        return self._draws[iteration]
-
     def _nothing_kept(self, iteration: int) -> None:
         section, raised = self.section, self.progress.raised
         stop = section.nothing_kept == "stop"
@@ -369,20 +370,6 @@ class ExpertIterationRun(TrainingRun):
         self._state.keep(writers, **done)
         if hasattr(self, "trainer"):
             self.trainer.accelerator.wait_for_everyone()
-
-    def _shared_rows(self) -> list[Sample]:
-        """Rows of evaluations that are saved already, whole chunks of them, the same on every process."""
-        rows: list[list[Sample]] = [[]]
-        if self.main:
-            names = ["before", *(f"iteration-{i}" for i in range(self.section.iterations))]
-            numbers = chunks(len(self._prepared.eval_problems), self.recipe.evaluation.chunk)
-            settings = self.recipe.evaluation.settings
-            whole = [
-                (f"{name}/{s.name}", chunk, s.n) for name in names for s in settings for chunk in numbers
-            ]
-            rows = [resume(self.directory / "evaluation" / "samples.jsonl", whole)]
-        broadcast_object_list(rows)
-        return rows[0]
 
     def _reports_of(self, name: str) -> list[EvaluationReport]:
         """The reports of an evaluation that was made: as made, or from its saved rows."""

@@ -8,6 +8,10 @@ from typing import Any
 
 from trlmath.data.filtering import NamedFilter
 from trlmath.data.lineage import from_json, to_json
+from trlmath.evaluation.run import chunks
+from trlmath.evaluation.sample import Sample
+from trlmath.evaluation.store import resume
+from trlmath.recipe.schema import EvaluationSection
 from trlmath.runs.directory import RunDirectory
 from trlmath.training.iterated_sft import IteratedSFTTrainer
 from trlmath.training.phases import Progress, read_lines, save_progress, write_lines
@@ -88,3 +92,14 @@ class IterationState:
             **weights,
             "optimizer": (f"{name}-optimizer.safetensors", lambda path: write_optimizer(state, path)),
         }
+
+
+def saved_rows(
+    directory: Path, evaluation: EvaluationSection, names: Sequence[str], problems: int
+) -> list[Sample]:
+    """Rows of the evaluations `names` of `problems` that are saved already; rows of part of a chunk go."""
+    numbers = chunks(problems, evaluation.chunk)
+    whole = [
+        (f"{name}/{s.name}", chunk, s.n) for name in names for s in evaluation.settings for chunk in numbers
+    ]
+    return resume(directory / "evaluation" / "samples.jsonl", whole)
