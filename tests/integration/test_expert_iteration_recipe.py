@@ -1,4 +1,4 @@
-"""recipes/expert_iteration.py under `accelerate launch`, as a user runs it: real processes, signals, engines."""
+"""recipes/expert_iteration.py as a user starts it: real processes, signals and engines."""
 
 from __future__ import annotations
 

@@ -138,3 +138,17 @@ def test_a_study_is_no_recipe(tmp_path):
     file.write_text("runs:\n  - {name: a, algorithm: grpo, recipe: nano/grpo}\n")
     with pytest.raises(RecipeError, match="`trlmath study "):
         load_recipe(file)
+
+
+def test_the_expert_iteration_recipe_writes_the_sources_numbers_out():
+    from trlmath.recipe.yamls import read
+
+    raw = read(shipped_recipes()["qwen2.5-math-1.5b/expert_iteration"])
+    section = raw["expert_iteration"]
+    assert (section["iterations"], section["problems_per_iteration"]) == (5, 512)
+    assert (raw["sampling"]["min_tokens"], raw["sampling"]["stop"]) == (4, ["</answer>"])
+    assert raw["sampling"]["sleep"] is True
+    assert raw["rollout"]["group_size"] == 4
+    assert raw["trainer"]["max_grad_norm"] == 1.0
+    names = [entry if isinstance(entry, str) else entry["name"] for entry in raw["filters"]]
+    assert names[3:] == ["correct_answer", "rising_threshold", "near_duplicate", "per_problem", "elite"]
