@@ -1,7 +1,8 @@
 """Run as two processes: each takes its half of a batch, and the gradient they agree on is written out.
 
-``python tests/two_processes.py MODEL_DIR BATCH.pt OUT.pt`` under torch's launcher. BATCH.pt holds a list of
-(attributes of the trainer, batch); OUT.pt gets a list of gradients, and of micro-batches a process.
+``python tests/two_processes.py MODEL_DIR BATCH.pt OUT.pt ddp|fsdp2`` under torch's launcher. BATCH.pt holds
+a list of (attributes of the trainer, batch, rows of each process); OUT.pt gets a list of
+gradients, and of micro-batches a process.
 """
 
 from __future__ import annotations
@@ -55,18 +56,35 @@ def build(model_dir: str, folder: Path, budget: int | None, **config) -> MathGRP
     )
 
 
-def main(model_dir: str, batches: Path, out: Path) -> None:
+def sharded(model):
+    """Torch's FSDP2 by hand: accelerate shards on GPUs only."""
+    from torch.distributed.fsdp import fully_shard
+
+    for layer in model.model.layers:
+        fully_shard(layer)
+    return fully_shard(model)
+
+
+def whole(gradients):
+    """Sharded gradients put together; others as they are."""
+    return {n: g.full_tensor() if hasattr(g, "full_tensor") else g for n, g in gradients.items()}
+
+
+def main(model_dir: str, batches: Path, out: Path, how: str) -> None:
     trainer = build(model_dir, out.parent / "trainer", budget=130)
     trainer.model.get_input_embeddings().weight.data.mul_(0.2)
-    wrapped = trainer.accelerator.prepare_model(trainer.model)
-    assert type(wrapped).__name__ == "DistributedDataParallel"
+    if how == "ddp":
+        wrapped = trainer.accelerator.prepare_model(trainer.model)
+        assert type(wrapped).__name__ == "DistributedDataParallel"
+    else:
+        wrapped = trainer.model = sharded(trainer.model)
     rank, found = trainer.accelerator.process_index, []
     for attributes, batch, shares in torch.load(batches):
         before = dict(vars(trainer))
         vars(trainer).update(attributes)
         gradient = updating.our_gradient(trainer, updating.rows_of(batch, shares[rank]), wrapped)
         parts = trainer._metrics["train"]["microbatches"][-1]
-        found.append((gradient, trainer.accelerator.gather(torch.tensor([parts])).tolist()))
+        found.append((whole(gradient), trainer.accelerator.gather(torch.tensor([parts])).tolist()))
         vars(trainer).clear()
         vars(trainer).update(before)
     if rank == 0:
@@ -74,4 +92,4 @@ def main(model_dir: str, batches: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])

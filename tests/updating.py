@@ -48,7 +48,7 @@ def plain_trl(model, **config):
         reward_funcs=lambda completions, **_: [0.0] * len(completions),
         args=GRPOConfig(**config),
         train_dataset=Dataset.from_dict({"prompt": ["a"] * 8}),
-        processing_class=AutoTokenizer.from_pretrained(model.name_or_path, padding_side="left"),
+        processing_class=AutoTokenizer.from_pretrained(model.config.name_or_path, padding_side="left"),
     )
 
 

@@ -61,6 +61,8 @@ def trainer_builder(tiny_dir):
             "advantage": GroupAdvantage(eps=1e-4),
             **(algorithm or {}),
         }
+        outside = {"peft_config": config.pop("peft_config", None)}
+        model = config.pop("model", None)
         problems = problems or [Problem(f"{a} + {a} = {'?' * a}", str(2 * a)) for a in range(1, 9)]
         arguments = {
             "output_dir": str(folder / "out"),
@@ -84,8 +86,9 @@ def trainer_builder(tiny_dir):
             **config,
         }
         return MathGRPOTrainer(
-            model=AutoModelForCausalLM.from_pretrained(tiny_dir, dtype="float32"),
+            model=model or AutoModelForCausalLM.from_pretrained(tiny_dir, dtype="float32"),
             args=GRPOConfig(**arguments),
+            **outside,
             processing_class=AutoTokenizer.from_pretrained(tiny_dir, padding_side="left"),
             algorithm=Algorithm(**parts),
             settings=settings or SamplingSettings(max_tokens=arguments["max_completion_length"]),

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from trlmath.errors import RecipeError, nearest
-from trlmath.recipe.shipped import recipes_folder, shipped_recipes, shipped_studies
+from trlmath.recipe.shipped import LAUNCHERS, recipes_folder, shipped_recipes, shipped_studies
 
 
 @click.group()
@@ -46,7 +46,8 @@ def copy(to: Path, names: tuple[str, ...], force: bool) -> None:
                 f"no shipped recipe is called {name!r}.{nearest(name, shipped)} "
                 f"Shipped: {', '.join(shipped)}."
             )
-    files = [*sorted(folder.glob("*.py")), *(shipped[name] for name in wanted)]
+    launchers = [] if names else sorted((folder / LAUNCHERS).glob("*.yaml"))
+    files = [*sorted(folder.glob("*.py")), *launchers, *(shipped[name] for name in wanted)]
     targets = [to / file.relative_to(folder) for file in files]
     there = [str(target) for target in targets if target.exists()]
     if there and not force:

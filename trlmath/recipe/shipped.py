@@ -7,6 +7,8 @@ from pathlib import Path
 
 import trlmath
 
+LAUNCHERS = "accelerate"  # a folder of configurations of accelerate: how processes start
+
 
 def recipes_folder() -> Path | None:
     """Return the folder of shipped recipes: ``trlmath/_recipes`` of a wheel, ``recipes/`` of a checkout."""
@@ -36,4 +38,5 @@ def _shipped() -> dict[str, Path]:
     folder = recipes_folder()
     if folder is None:
         return {}
-    return {p.relative_to(folder).with_suffix("").as_posix(): p for p in sorted(folder.rglob("*.yaml"))}
+    found = (p for p in sorted(folder.rglob("*.yaml")) if p.parent.name != LAUNCHERS)
+    return {p.relative_to(folder).with_suffix("").as_posix(): p for p in found}

@@ -1,0 +1,67 @@
+"""recipes/accelerate: every file is one that accelerate reads, and DDP trains with it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from accelerate.commands.config.config_args import load_config_from_file
+from accelerate.utils import DistributedType
+from launching import ROOT, environment, metrics
+
+from trlmath.recipe.shipped import LAUNCHERS, shipped_recipes
+
+FOLDER = ROOT / "recipes" / LAUNCHERS
+EXPECTED = {
+    "ddp": DistributedType.MULTI_GPU,
+    "fsdp2": DistributedType.FSDP,
+    "zero2": DistributedType.DEEPSPEED,
+    "zero3": DistributedType.DEEPSPEED,
+    "multi_node": DistributedType.MULTI_GPU,
+    "multi_node_fsdp2": DistributedType.FSDP,
+}
+
+
+def test_all_are_looked_at():
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == set(EXPECTED)
+    assert not [name for name in shipped_recipes() if name.startswith(LAUNCHERS)]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_accelerate_reads_it(name):
+    config = load_config_from_file(str(FOLDER / f"{name}.yaml"))
+    assert config.distributed_type == EXPECTED[name]
+    several = name.startswith("multi_node")
+    assert (config.num_machines, config.num_processes) == ((2, 16) if several else (1, 2))
+    if "fsdp2" in name:
+        assert config.fsdp_config["fsdp_version"] == 2
+    if name.startswith("zero"):
+        assert config.deepspeed_config["zero_stage"] == int(name[-1])
+        assert config.deepspeed_config["gradient_accumulation_steps"] == 1
+
+
+@pytest.mark.slow
+def test_ddp_trains_two_processes(tmp_path):
+    directory = tmp_path / "run"
+    overrides = ["trainer.max_steps=2", "rollout.prompts_per_step=4", "rollout.group_size=4"]
+    overrides += [
+        "rollout.microbatch_tokens=512",
+        "rollout.updates_per_rollout=2",
+        "evaluation.enabled=false",
+    ]
+    launcher = ["-m", "accelerate.commands.launch", "--config_file", str(FOLDER / "ddp.yaml")]
+    done = subprocess.run(
+        [sys.executable, *launcher, "--main_process_port", "0", "recipes/grpo.py", *overrides]
+        + [f"run.dir={directory}"],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    training = [row for row in metrics(directory) if "train/loss" in row]
+    assert [row["step"] for row in training] == [1, 2]
+    assert training[0]["time/old_logprobs"] > 0
