@@ -158,3 +158,19 @@ def test_a_section_that_the_algorithm_does_not_read_is_an_error():
         check_sections(recipe, "grpo")
     written = parse_recipe(parse_recipe({}).to_dict())
     check_sections(written, "sft")  # the defaults of `rollout` and `advantage`, written out
+
+
+@pytest.mark.parametrize(
+    ("data", "algorithm", "key"),
+    [
+        ({"rollout": {"clip": False}}, "expert_iteration", "rollout.clip"),
+        ({"batch": {"over_long": "cut"}}, "expert_iteration", "batch.over_long"),
+        ({"evaluation": {"every": 3}}, "expert_iteration", "evaluation.every"),
+    ],
+)
+def test_a_key_that_an_algorithm_would_not_read_is_refused(data, algorithm, key):
+    from trlmath.recipe import check_sections, parse_recipe
+
+    with pytest.raises(RecipeError, match=f"^{key}: is not read by {algorithm}: .* Remove the key"):
+        check_sections(parse_recipe(data), algorithm)
+    check_sections(parse_recipe({"batch": {}, "run": {"resume": "auto"}}), "expert_iteration")
