@@ -74,6 +74,10 @@ def readable_errors() -> Iterator[None]:
     except click.ClickException as error:
         error.show()
         leave(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):  # Abort is a RuntimeError too
+        if _first():
+            click.echo("\ninterrupted: what was written so far is complete and readable.", err=True)
+        leave(INTERRUPTED)
     except RuntimeError as error:
         if os.environ.get("TRLMATH_TRACEBACK") or not lost_process(error):
             raise
@@ -84,10 +88,6 @@ def readable_errors() -> Iterator[None]:
         )
         sys.stderr.flush()
         os._exit(1)  # leaving the group politely would wait for the one that is gone
-    except (KeyboardInterrupt, click.Abort):
-        if _first():
-            click.echo("\ninterrupted: what was written so far is complete and readable.", err=True)
-        leave(INTERRUPTED)
 
 
 def lost_process(error: RuntimeError) -> bool:
