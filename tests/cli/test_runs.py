@@ -74,6 +74,17 @@ def test_differences(folder, tmp_path):
     assert low <= told["evaluations"]["sampled"]["difference"]["value"] <= high
 
 
+def test_what_models_and_plugins_wrote_is_text(tmp_path):
+    hostile = "[red]\x1b[31m\u202e[/red]"
+    one = make_run(tmp_path / "one", steps=2, hostile=hostile, text=hostile)
+    two = make_run(tmp_path / "two", steps=2, seed=1, hostile=hostile, text=hostile)
+    for arguments in (("show", one), ("diff", one, two, "--all"), ("list", tmp_path)):
+        text = run(*arguments)
+        assert "\x1b[31m" not in text
+        assert "\u202e" not in text
+    assert "[red]" in run("show", one)
+
+
 def test_the_last_numbers(folder):
     run = read_run(folder / "a-first")
     numbers = last_numbers(run)

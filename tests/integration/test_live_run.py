@@ -49,11 +49,13 @@ def test_the_live_view_of_a_real_run(tmp_path):
     assert status == 0, plain
     assert "Warning" not in plain
     assert "no spread" in plain
-    assert re.search(r"step \d+\.\d s \(generate \d+\.\d", plain)
+    assert re.search(r" tok/s   memory \d\.\d GiB   step \d+\.\d s", plain)
     assert "rollout  step 1: " in plain
     assert "rollout  step 3: " in plain
     assert "rollout  step 2: " not in plain
-    view = [line for line in plain.splitlines() if re.match(r"\s*(train .*elapsed|reward  |step \d)", line)]
+    view = [
+        line for line in plain.splitlines() if re.match(r"\s*(train .*elapsed|reward  |[\d,]+ tok/s)", line)
+    ]
     assert view
     assert max(map(len, view)) <= WIDTH
     log = (directory / "console.log").read_text()
@@ -61,3 +63,18 @@ def test_the_live_view_of_a_real_run(tmp_path):
     for told in ("train  3/3  reward", "rollout  step 3: ", "held-out problems", "report   "):
         assert told in log
     assert (directory / "report.html").exists()
+
+
+@pytest.mark.slow
+def test_how_a_run_failed_is_in_its_log(tmp_path):
+    directory = tmp_path / "run"
+    (tmp_path / "bad.py").write_text("def reward(completions, **_):\n    raise ValueError('no \\x1b luck')\n")
+    overrides = [
+        f"rewards=[{tmp_path / 'bad.py'}:reward]",
+        "evaluation.enabled=false",
+        f"run.dir={directory}",
+    ]
+    status, text = in_a_terminal(*SMALL[:3], *overrides)
+    assert status == 1, text
+    assert "failed: PluginError" in (directory / "console.log").read_text()
+    assert "\x1b" not in (directory / "console.log").read_text()

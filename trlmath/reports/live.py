@@ -101,15 +101,16 @@ class TrainingView:
 
     def _costs(self) -> str:
         last, told = self._last, []
-        if "time/step" in last:
-            phases = ", ".join(f"{p} {last[f'time/{p}']:.1f}" for p in PHASES if last.get(f"time/{p}"))
-            told.append(f"step {last['time/step']:.1f} s" + (f" ({phases})" if phases else ""))
-            if last.get("train/tokens") and last["time/step"] > 0:
-                told.append(f"{last['train/tokens'] / last['time/step']:,.0f} tok/s")
+        if last.get("train/tokens") and last.get("time/step"):
+            told.append(f"{last['train/tokens'] / last['time/step']:,.0f} tok/s")
         if "memory/host" in last:
             told.append(f"memory {last['memory/host']:.1f} GiB")
         if "memory/gpu_peak" in last:
             told.append(f"GPU {last['memory/gpu_peak']:.1f} GiB")
+        if "time/step" in last:
+            spent = {phase: last.get(f"time/{phase}", 0.0) for phase in PHASES}
+            phases = ", ".join(f"{phase} {s:.1f}" for phase, s in spent.items() if s >= 0.05)
+            told.append(f"step {last['time/step']:.1f} s" + (f" ({phases})" if phases else ""))
         return "   ".join(told)
 
 

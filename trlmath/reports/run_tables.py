@@ -15,6 +15,7 @@ from trlmath.evaluation.sample import Sample
 from trlmath.evaluation.store import read_samples
 from trlmath.reports.compared import print_difference
 from trlmath.reports.page_tables import facts_of, ledger_rows, outcome_rows
+from trlmath.reports.plain import PlainConsole
 from trlmath.runs.compare import (
     WINDOW,
     fact_differences,
@@ -54,7 +55,7 @@ def run_row(run: StoredRun) -> dict[str, Any]:
 
 def print_runs(rows: Sequence[dict[str, Any]], folder: str) -> None:
     """Print the list."""
-    console = Console(highlight=False)
+    console = PlainConsole()
     table = Table(
         title=f"{len(rows)} runs in {visible(folder)}",
         title_justify="left",
@@ -76,7 +77,7 @@ def print_runs(rows: Sequence[dict[str, Any]], folder: str) -> None:
 
 def print_run(run: StoredRun) -> None:
     """Print one run: facts, results, last metrics, drops, recipe."""
-    console = Console(highlight=False)
+    console = PlainConsole()
     console.print(visible(f"{run.path}  {run.status}"), markup=False, soft_wrap=True)
     if run.manifest.get("error"):
         console.print(visible(run.manifest["error"]), markup=False)
@@ -118,7 +119,7 @@ def print_diff(
     Returns:
         setting -> the paired comparison.
     """
-    console = Console(highlight=False)
+    console = PlainConsole()
     console.print(visible(f"A {first.path}\nB {second.path}"), markup=False, soft_wrap=True)
     for title, rows in (
         ("recipe", recipe_differences(first, second)),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trlmath.errors import RecipeError
+from trlmath.errors import RecipeError, visible
 
 
 class RunDirectory:
@@ -60,6 +60,11 @@ class RunDirectory:
     def write_json(self, name: str, value: Any) -> None:
         """Write a whole JSON file at once."""
         self.write_text(name, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+    def log(self, text: str) -> None:
+        """Append a line to ``console.log``, control characters shown as escapes."""
+        with (self.path / "console.log").open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(visible(text) + "\n")
 
     def append(self, name: str, row: Mapping[str, Any]) -> None:
         """Append one line of JSON; NaN and infinities become null, so that every reader can read it."""

@@ -309,6 +309,7 @@ class TrainingRun(ABC):
         step = self.step if hasattr(self, "trainer") else 0
         self._manifest |= {"status": status, "error": f"{type(error).__name__}: {error}", "step": step}
         self._files.write_json("manifest.json", self._manifest)
+        self._files.log(f"{status}: {type(error).__name__}: {error}")
 
     # -- what happens in between ------------------------------------------------------------------
 
