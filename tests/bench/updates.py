@@ -163,6 +163,49 @@ class OurUpdate:
             values.clear()
 
 
+def tiny_trainer(folder: Path, budget: int, longest: int, **config):
+    """A trainer that really samples: a tiny model, rewarded for the letter e."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from trl import GRPOConfig
+    from two_processes import own_module
+
+    from trlmath.builtin.advantages import GroupAdvantage
+    from trlmath.sampling import SamplingSettings
+    from trlmath.training.grpo import Algorithm, MathGRPOTrainer
+    from trlmath.types import Grade, Problem
+
+    def letters(*, completions, **_):
+        return [Grade(text.count("e") / 10) for text in completions]
+
+    model = save_tiny_model(folder / "model")
+    problems = [Problem(f"{a} + {a} = {'?' * (a % 9)}", str(2 * a)) for a in range(64)]
+    settings = {
+        "output_dir": str(folder / "out"),
+        "per_device_train_batch_size": 16,
+        "num_generations": 4,
+        "max_completion_length": longest,
+        "learning_rate": 1e-4,
+        "use_cpu": not torch.cuda.is_available(),
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "report_to": [],
+        "save_strategy": "steps",
+        "logging_strategy": "no",
+        "disable_tqdm": True,
+        "remove_unused_columns": False,
+    }
+    return MathGRPOTrainer(
+        model=AutoModelForCausalLM.from_pretrained(model, dtype="float32"),
+        args=GRPOConfig(**settings, **config),
+        processing_class=AutoTokenizer.from_pretrained(model, padding_side="left"),
+        algorithm=Algorithm([letters], [1.0], GroupAdvantage(), microbatch_tokens=budget),
+        settings=SamplingSettings(max_tokens=8),
+        make_sampler=own_module,
+        problems=problems,
+        prompts=[p.question for p in problems],
+    )
+
+
 def arguments(folder: Path, shape: Shape) -> dict:
     """What both sides are given."""
     return {

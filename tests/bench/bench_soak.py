@@ -1,0 +1,82 @@
+"""Memory over many GRPO steps: completions grow, resident memory must not.
+
+    python tests/bench/bench_soak.py [--steps 300] [--budget 1024]
+
+A tiny model trains on rollouts whose completions grow from 8 to 120 tokens. A line is fitted to resident
+memory after a warm-up of a fifth of the steps; then the same from a checkpoint. The last line is the
+slope, as in `soak 0.004 MB a step`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from transformers import TrainerCallback
+from updates import resident, tiny_trainer
+
+LIMIT = 0.05  # MB a step
+
+
+class Memory(TrainerCallback):
+    """Notes resident memory after each step, and lets the next step's completions grow."""
+
+    def __init__(self, steps: int, longest: int) -> None:
+        self.steps, self.longest, self.seen = steps, longest, []
+        self.trainer = None
+
+    def on_step_end(self, args, state, control, **_) -> None:
+        self.seen.append(resident())
+        length = 8 + (self.longest - 8) * state.global_step // self.steps
+        self.trainer.settings = replace(
+            self.trainer.settings, max_tokens=length, min_tokens=max(1, length // 2)
+        )
+
+
+def slope(values: list[float]) -> float:
+    """Least squares, MB a step."""
+    n = len(values)
+    mean_x, mean_y = (n - 1) / 2, sum(values) / n
+    above = sum((x - mean_x) * (y - mean_y) for x, y in enumerate(values))
+    return above / sum((x - mean_x) ** 2 for x in range(n))
+
+
+def soak(folder: Path, options: argparse.Namespace, resume: bool) -> float:
+    """Train (on) and return the slope after warm-up."""
+    memory = Memory(options.steps, options.longest)
+    steps = options.steps + (options.steps // 2 if resume else 0)
+    trainer = tiny_trainer(folder, options.budget, options.longest, max_steps=steps, save_steps=options.steps)
+    memory.trainer = trainer
+    trainer.add_callback(memory)
+    trainer.train(resume_from_checkpoint=resume or None)
+    kept = memory.seen[len(memory.seen) // 5 :]
+    print(
+        f"{'after a resume' if resume else 'from the start'}: {len(memory.seen)} steps, resident "
+        f"{kept[0]:.0f} to {kept[-1]:.0f} MB (most {max(kept):.0f}), slope {slope(kept):+.4f} MB a step"
+    )
+    return slope(kept)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--longest", type=int, default=120, help="tokens of the last step's completions")
+    parser.add_argument("--budget", type=int, default=1024, help="rollout.microbatch_tokens")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-soak-") as name:
+        slopes = [soak(Path(name), options, resume) for resume in (False, True)]
+    worst = max(slopes)
+    print(f"limit {LIMIT} MB a step: {'kept' if worst < LIMIT else 'BROKEN'}")
+    print(f"soak {worst:.4f} MB a step")
+
+
+if __name__ == "__main__":
+    main()
