@@ -159,6 +159,10 @@ def test_two_hundred_steps_fit(tmp_path):
     assert len(steps) == 40
     assert {1, 200} <= steps
     assert seconds < 20
+    if find_chrome():
+        with Chrome() as chrome:
+            assert chrome.open(file) < 2
+            assert chrome.js("document.querySelectorAll('#list article').length") == 15
 
 
 def test_the_command(runs, tmp_path):
