@@ -8,6 +8,7 @@ from typing import Any
 from trlmath.errors import DataError, visible
 from trlmath.evaluation.diff import compare
 from trlmath.evaluation.sample import Sample
+from trlmath.recipe.schema import Recipe
 from trlmath.runs.read import StoredRun, changed_from_defaults, flat
 
 PARTS = ("both", "answer", "format")
@@ -80,17 +81,16 @@ def ledger_rows(run: StoredRun) -> list[dict[str, Any]]:
 
 def recipe_rows(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
     """Keys not at their default in some run: ``key, default, values, differs`` (between the runs)."""
-    changed = [changed_from_defaults(run.recipe) for run in runs]
+    changed, known = [changed_from_defaults(run.recipe) for run in runs], flat(Recipe().to_dict())
     flats = [flat(run.recipe) for run in runs]
     keys = [key for key in dict.fromkeys(key for c in changed for key in c) if key != "run.dir"]
     rows = []
     for key in sorted(keys, key=lambda k: k.startswith("run.")):
-        defaults = [c[key][1] for c in changed if key in c]
         values = [f.get(key) for f in flats]
         rows.append(
             {
                 "key": visible(key),
-                "default": _shown(defaults[0]),
+                "default": _shown(known[key]) if key in known else "—",
                 "values": [_shown(value) for value in values],
                 "differs": any(value != values[0] for value in values),
             }
