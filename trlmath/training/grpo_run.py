@@ -72,6 +72,8 @@ class GrpoRun(TrainingRun):
 
     def train(self) -> None:
         """Train for the recipe's steps."""
+        why = self.trainer.padded_because
+        self.display.note("update   " + (f"padded rows: {why}" if why else "rollouts share their prompts"))
         self.trainer.add_callback(FilterStates(self.trainer.algorithm.group_filters))
         self._fit()
 
