@@ -40,6 +40,7 @@ def make_run(folder, steps=12, seed=0, text="Adding them. </think> <answer> 4 </
         row |= {"train/answer": share + 0.05, "train/format": share + 0.1, "train/entropy": 1 - share}
         row |= {f"train/category/{c}{hostile}": 0.25 for c in CATEGORIES}
         row |= {"train/length/right": 40 + step, "train/length/wrong": 60 + step, "train/grad_norm": None}
+        row |= {"train/num_tokens": 1000 * step}
         row |= {"time/generate": 1.0, "time/update": 2.0, "time/step": 3.0, "memory/host": 1.5}
         rows.append(row)
         groups, advantages = [], []

@@ -127,6 +127,13 @@ def test_phases_are_stacked_and_right_answers_lie_lowest(tmp_path):
     assert names == ["both", "answer_only", "format_only", "no_think_end"]
 
 
+def test_curves_over_tokens_and_time(tmp_path):
+    run = make_run(tmp_path / "run", steps=4)
+    axes = data_of(render([read_run(run)]))["axes"]
+    assert axes["tokens"] == [{"x": [0, 1, 2, 3, 4], "y": [0, 1000, 2000, 3000, 4000]}]
+    assert axes["minutes"][0]["y"] == pytest.approx([0, 0.05, 0.1, 0.15, 0.2])
+
+
 def test_a_long_line_is_averaged():
     steps, values = thinned(list(range(1, 2501)), [float(v) for v in range(1, 2501)], most=1000)
     assert len(steps) == len(values) == 834
@@ -184,6 +191,9 @@ def test_in_a_browser(runs, tmp_path):
         chrome.js("new Promise(done => setTimeout(done, 300))")
         assert chrome.js("document.querySelectorAll('#charts canvas').length") >= 3
         assert chrome.js("typeof window.pwned") == "undefined"
+        for axis, last in (("tokens", 12_000), ("step", 12)):
+            chrome.js(f"over.value = '{axis}'; over.dispatchEvent(new Event('change'))")
+            assert chrome.js("drawn[0].plot.data[0].at(-1)") == last
         assert chrome.js("document.querySelectorAll('img, svg').length") == 0
         shown = chrome.js("document.querySelector('#list').innerText")
         assert "<script>window.pwned = 1</script>" in shown

@@ -26,7 +26,7 @@ from trlmath.evaluation.sample import Sample
 from trlmath.hookspecs import RunView
 from trlmath.plugins import notify
 from trlmath.recipe import parse_recipe
-from trlmath.reports.page_charts import charts_of
+from trlmath.reports.page_charts import axes_of, charts_of
 from trlmath.reports.page_rollouts import BUDGET, rollouts_of
 from trlmath.reports.page_tables import (
     facts_of,
@@ -82,7 +82,8 @@ def render(runs: Sequence[StoredRun], title: str | None = None) -> str:
             }
         )
         rollouts += [{"run": number, **row} for row in rollouts_of(run, samples, BUDGET // len(runs))]
-    data = {"runs": labels, "charts": charts_of(runs), "rollouts": rollouts}
+    charts, axes = charts_of(runs), axes_of(runs)
+    data = {"runs": labels, "charts": charts, "axes": axes, "rollouts": rollouts}
     scripts = [_static("uPlot.iife.min.js"), "\n".join(_static(name) for name in SCRIPTS)]
     return _template().render(
         title=title or (labels[0] if len(runs) == 1 else f"{len(runs)} runs"),
@@ -90,7 +91,8 @@ def render(runs: Sequence[StoredRun], title: str | None = None) -> str:
         runs=told,
         recipe=recipe_rows(runs),
         versions=version_rows(runs),
-        charts=data["charts"],
+        charts=charts,
+        axes=list(axes),
         shown=len(rollouts),
         data=Markup(embedded(data)),
         styles=Markup(_static("uPlot.min.css") + _static("page.css")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from trlmath.runs.metrics_table import PHASES, find
@@ -79,6 +80,18 @@ def charts_of(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
     for name in _rest(runs, shown):
         charts.append({**_chart(name, {name: ""}, runs, "lines", ""), "more": True})
     return charts
+
+
+def axes_of(runs: Sequence[StoredRun]) -> dict[str, list[dict[str, list[float]]]]:
+    """What curves can be drawn over, beside steps: of each run, tokens and minutes until a step."""
+    found: dict[str, list[dict[str, list[float]]]] = {"tokens": [], "minutes": []}
+    for run in runs:
+        steps, tokens = thinned(*run.series("train/num_tokens"))
+        found["tokens"].append({"x": [0, *steps], "y": [0, *map(_short, tokens)]})
+        steps, seconds = run.series("time/step")
+        steps, spent = thinned(steps, [total / 60 for total in accumulate(seconds)])
+        found["minutes"].append({"x": [0, *steps], "y": [0, *map(_short, spent)]})
+    return {name: axes for name, axes in found.items() if all(len(axis["x"]) > 1 for axis in axes)}
 
 
 def _expanded(metrics: dict[str, str], runs: Sequence[StoredRun]) -> dict[str, str]:

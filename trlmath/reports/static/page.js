@@ -20,7 +20,8 @@ function runColour(number) {
 function short(value) {
   if (value === null || value === undefined) return "";
   const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential(1).replace("e+", "e");
+  if (size >= 1e6) return `${Number((value / 1e6).toPrecision(3))}M`;
+  if (size !== 0 && size < 1e-3) return value.toExponential(1).replace("e+", "e");
   if (size >= 100) return value.toLocaleString("en", { maximumFractionDigits: size >= 1000 ? 0 : 1 });
   return String(Number(value.toPrecision(3)));
 }

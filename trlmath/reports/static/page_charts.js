@@ -28,6 +28,12 @@ function smoothed(values, window) {
   });
 }
 
+const over = document.getElementById("over");
+
+function axisName() {
+  return over ? over.value : "step";
+}
+
 function axis(extra) {
   return {
     stroke: colour("--soft"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false },
@@ -35,7 +41,23 @@ function axis(extra) {
   };
 }
 
-// several lines on one axis of steps; a line without a value at a step is drawn through
+// where a step of a run lies on the chosen axis: steps themselves, or what was spent until then
+function spent(run, step) {
+  const axis = over && over.value !== "step" ? DATA.axes[over.value][run] : null;
+  if (!axis) return step;
+  let low = 0, high = axis.x.length - 1;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (axis.x[middle] <= step) low = middle; else high = middle - 1;
+  }
+  return axis.y[low];
+}
+
+function moved(line) {
+  return { ...line, x: line.x.map((step) => spent(line.run, step)) };
+}
+
+// several lines on one axis; a line without a value at a place is drawn through
 function aligned(lines) {
   const steps = [...new Set(lines.flatMap((line) => line.x))].sort((a, b) => a - b);
   const columns = lines.map((line) => {
@@ -51,13 +73,14 @@ function name(parts) {
 
 function lineChart(chart, box, window) {
   const many = DATA.runs.length > 1;
+  chart = { ...chart, lines: chart.lines.map(moved), points: (chart.points || []).map(moved) };
   const settings = [...new Set((chart.points || []).map((point) => point.setting))];
   // beside several runs one setting is enough
   const points = (chart.points || []).filter((point) => !many || point.setting === settings[0]);
   const data = aligned([...chart.lines, ...points]);
   const dashes = [[], [5, 4], [2, 3]];
   const labels = [...new Set(chart.lines.map((line) => line.name))];
-  const series = [{ label: "step", value: (_, v) => (v === null ? "" : v) }];
+  const series = [{ label: axisName(), value: (_, v) => (v === null ? "" : short(v)) }];
   chart.lines.forEach((line, i) => {
     const place = labels.indexOf(line.name);
     series.push({
@@ -111,9 +134,9 @@ function whiskers(plot) {
 }
 
 function stackChart(chart, box, lines) {
-  const told = aligned(lines);
+  const told = aligned(lines.map(moved));
   const sums = told[0].map(() => 0);
-  const series = [{ label: "step", value: (_, v) => (v === null ? "" : v) }];
+  const series = [{ label: axisName(), value: (_, v) => (v === null ? "" : short(v)) }];
   const layers = lines.map((line, i) => {
     const own = told[i + 1];
     const top = own.map((value, at) => (sums[at] += value || 0));
@@ -141,7 +164,7 @@ function draw(chart, box, data, series, { hooks = {}, zero = false } = {}) {
       x: { time: false, range: (u, min, max) => (min === max || first === last ? [first - 1, last + 1] : [min, max]) },
       y: { range: () => (range[0] === range[1] ? [range[0] - 1, range[1] + 1] : range) },
     },
-    axes: [axis({ size: 24, space: 60, incrs: STEPS }),
+    axes: [axis({ size: 24, space: 60, values: (u, ticks) => ticks.map(short), ...(axisName() === "step" ? { incrs: STEPS } : {}) }),
       axis({ size: 46, space: 34, values: (u, ticks) => ticks.map(short) })],
   }, data, box);
 }
@@ -186,6 +209,7 @@ const smoothing = document.getElementById("smoothing");
 const longest = Math.max(0, ...DATA.charts.flatMap((chart) => chart.lines.map((line) => line.x.length)));
 smoothing.value = longest >= 150 ? "10" : longest >= 30 ? "5" : "0";
 smoothing.addEventListener("change", paintAll);
+if (over) over.addEventListener("change", paintAll);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paintAll);
 
 for (const chart of DATA.charts) {
