@@ -1,8 +1,8 @@
 """The one table of all metrics: what each is, its unit, and what it means when it moves.
 
 Its rows are in `metrics_learning` and `metrics_running`; the report's captions and docs/metrics.md come from
-it, and a test holds it against what real runs log. A name may hold placeholders: ``train/category/<category>``
-stands for one metric a category.
+it, and a test holds it against what real runs log. A name may hold placeholders:
+``train/category/<category>`` stands for one metric a category.
 """
 
 from __future__ import annotations
