@@ -30,6 +30,10 @@ class EngineError(TrlmathError):
     """A generation engine cannot start, failed, or generates from stale weights."""
 
 
+class TrainingError(TrlmathError):
+    """Training has gone wrong in a way that going on would not mend."""
+
+
 def nearest(given: str, allowed: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the closest of `allowed`, or an empty string."""
     match = difflib.get_close_matches(str(given), [str(a) for a in allowed], n=1, cutoff=0.5)

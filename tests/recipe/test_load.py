@@ -176,7 +176,7 @@ def test_a_wrong_override_is_named(write, override, expected):
         ("trainer: {use_adaptive_entropy: true}", "trainer.use_adaptive_entropy: its controller"),
         ("trainer: {entropy_coef: 0.1, top_entropy_quantile: 0.2}", "trainer.entropy_coef: together"),
         ("run: {resume: true}", "run.resume"),
-        ("checks: {preflight: true}", "checks: is not yet available"),
+        ("checks: {nan: halt}", "checks.nan: got 'halt'"),
         ("rollout: {updates_per_rollout: 3}", "does not divide the 128 completions"),
         ("rewards: [r1_zero, r1_zero]", "'r1_zero' is named 2 times"),
         ("rewards: [{name: r1_zero, weight: 0}]", "every weight is 0"),

@@ -229,7 +229,7 @@ def test_auto_finds_the_newest_unfinished_run(recipe, monkeypatch, tmp_path):
             run(recipe(**auto))
     with ExpertIterationRun(recipe(**auto)) as expert:
         assert expert.progress.evaluated.keys() == {"before"}
-        with pytest.raises(RecipeError, match="another process is training"):
+        with pytest.raises(RecipeError, match="another process writes to"):
             ExpertIterationRun(recipe(**auto))
     with ExpertIterationRun(recipe()) as expert:  # without auto: a new one
         assert expert.progress.evaluated == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -57,7 +58,9 @@ def test_states_are_saved_and_resumed(make_trainer, tmp_path):
             save_steps=1,
             save_only_model=False,
         )
-        trainer.add_callback(FilterStates(filters))
+        trainer.kept = [FilterStates(filters)]
+        if resume:
+            trainer.kept[0].load(Path(resume))
         trainer.train(resume_from_checkpoint=resume)
 
     trained(first, 1)

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from trlmath.errors import DataError
+from trlmath.runs.appended import cut_back
 from trlmath.runs.directory import RunDirectory
 from trlmath.training import tensors
-from trlmath.training.phases import Progress, cut_back, read_lines, read_progress, save_progress, write_lines
+from trlmath.training.phases import Progress, read_lines, read_progress, save_progress, write_lines
 
 
 @pytest.fixture
@@ -57,12 +58,12 @@ def test_rows_of_an_interrupted_phase_are_cut_off(files):
     save_progress(files, progress, {}, ("metrics.jsonl", "traces.jsonl"))
     files.append("metrics.jsonl", {"step": 2})
     files.append("traces.jsonl", {"row": 1})
-    cut_back(files.path, progress)
+    cut_back(files.path, progress.sizes)
     assert (files.path / "metrics.jsonl").read_text() == '{"step": 1}\n'
     assert (files.path / "traces.jsonl").read_text() == ""
     (files.path / "metrics.jsonl").write_text("", encoding="utf-8")
     with pytest.raises(DataError, match=r"metrics.jsonl has lost rows"):
-        cut_back(files.path, progress)
+        cut_back(files.path, progress.sizes)
 
 
 def test_what_cannot_be_read_is_told(files):

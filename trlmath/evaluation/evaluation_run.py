@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
 from contextlib import ExitStack
@@ -28,6 +27,7 @@ from trlmath.plugins import notify
 from trlmath.recipe import Recipe
 from trlmath.runs.components import components_used, keep_one_offs
 from trlmath.runs.directory import RunDirectory
+from trlmath.runs.lock import RunLock
 from trlmath.runs.manifest import describe
 from trlmath.sampling.sampler import Sampler
 
@@ -150,13 +150,7 @@ class EvaluationRun:
 
     def _open(self) -> RunDirectory:
         files = RunDirectory(self.directory, again=True)
-        lock = self._held.enter_context((self.directory / ".lock").open("w"))
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise RecipeError(
-                f"another process is evaluating into {self.directory}. Wait for it, or choose another --out."
-            ) from error
+        self._held.callback(RunLock(self.directory).release)
         self._check_same()
         components = components_used(self.recipe, "evaluate")
         keep_one_offs(components, files)

@@ -11,10 +11,6 @@ from pydantic import BaseModel, ValidationError
 from trlmath.errors import nearest
 from trlmath.recipe.schema import Recipe
 
-# Sections that are planned and would do nothing yet.
-LATER = ("checks",)
-
-
 # Where pydantic's words are those of Python and not of YAML.
 _PLAIN = {
     "dict_type": "a mapping, {key: value}",
@@ -48,8 +44,6 @@ def _unknown_key(loc: list[Any], key: str, root: type[BaseModel], what: str) -> 
     name, section = str(loc[-1]), ".".join(str(part) for part in loc[:-1])
     model = model_at(loc[:-1], root)
     allowed = keys_of(model)
-    if not section and name in LATER:
-        return f"{key}: is not yet available. Remove it."
     tip = nearest(name, allowed)
     if not tip:
         homes = [path for path in all_keys(root) if path.rsplit(".", 1)[-1] == name]

@@ -32,7 +32,15 @@ _COMMON: dict[str, str] = {
     "include_for_metrics": _EVALUATION,
 }
 
+_CHECKPOINTS = {
+    "save_strategy": "run.checkpoint_every",
+    "save_steps": "run.checkpoint_every",
+    "save_total_limit": "run.keep_last and run.keep_best",
+    "save_only_model": "run.checkpoint_every (a checkpoint holds what a run needs to go on)",
+}
+
 OWNED: dict[str, str] = {
+    **_CHECKPOINTS,
     **_COMMON,
     "per_device_train_batch_size": "rollout.prompts_per_step, .group_size and .microbatch_tokens",
     "gradient_accumulation_steps": "rollout.updates_per_rollout and rollout.microbatch_tokens",
@@ -78,6 +86,7 @@ OWNED: dict[str, str] = {
 _ROWS = "data (columns, prompt) and batch: rows are tokenised and masked before TRL sees them"
 
 OWNED_SFT: dict[str, str] = {
+    **_CHECKPOINTS,
     **_COMMON,
     "per_device_train_batch_size": "batch.size and batch.microbatch_tokens",
     "gradient_accumulation_steps": "batch.size and batch.microbatch_tokens",

@@ -226,6 +226,34 @@ class AveragingSection(Section):
     every: Int = Field(default=1, ge=1)
 
 
+Action = Literal["off", "warn", "stop"]
+
+
+class ChecksSection(Section):
+    """What to do when a run's numbers go wrong: nothing, say so once, or stop; docs/reliability.md.
+
+    `window`: steps that a trend is judged by.
+    """
+
+    window: Int = Field(default=20, ge=2)
+    nan: Action = "stop"
+    exploding_ratio: Action = "stop"
+    entropy_collapse: Action = "warn"
+    flat_reward: Action = "warn"
+    oscillating_loss: Action = "warn"
+    falling_validation: Action = "warn"
+    length_collapse: Action = "warn"
+    all_truncated: Action = "warn"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _off(cls, value: Any) -> Any:
+        # YAML reads a bare off as false
+        if isinstance(value, dict):
+            return {key: "off" if item is False else item for key, item in value.items()}
+        return value
+
+
 class EvaluationSetting(Section):
     """One way to sample at evaluation: `n` completions per problem at `temperature` (0: greedy).
 
@@ -268,6 +296,11 @@ class RunSection(Section):
     `report_to`: trackers; null: TensorBoard where it is installed; [] or none: nobody.
     `report`: make ``report.html`` at the end. `keep_rollouts`: most rollout phases kept on disk, evenly
     spread over the run; null: all. `show_every`: steps between two rollouts shown; 0: none.
+
+    `resume`: the same command goes on with the unfinished run in `dir`; auto: without `dir` as well, with the
+    newest one of this recipe; false: never. `checkpoint_every`: steps between two checkpoints that a killed
+    run goes on from; 0: none. `keep_last`: how many stay. `keep_best`: an evaluation's metric; the checkpoint
+    where it was highest stays too.
     """
 
     dir: str | None = None
@@ -277,6 +310,9 @@ class RunSection(Section):
     report: bool = True
     keep_rollouts: Annotated[Int, Field(ge=2)] | None = 500
     show_every: Int = Field(default=10, ge=0)
+    checkpoint_every: Int = Field(default=50, ge=0)
+    keep_last: Int = Field(default=2, ge=1)
+    keep_best: str | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -302,6 +338,7 @@ class Recipe(Section):
     expert_iteration: ExpertIterationSection | None = None
     early_stop: EarlyStopSection | None = None
     averaging: AveragingSection | None = None
+    checks: ChecksSection = ChecksSection()
     trainer: dict[str, Any] = {}
     evaluation: EvaluationSection = EvaluationSection()
     run: RunSection = RunSection()

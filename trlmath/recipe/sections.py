@@ -8,7 +8,7 @@ from trlmath.errors import RecipeError
 from trlmath.recipe.schema import BatchSection, Recipe, Section
 
 _SFT_STEPS = "its SFT is set by `batch` and `expert_iteration.epochs`"
-_NO_RESUME = "resuming is not yet available for it"
+_KEPT = "what it goes on from is kept after each phase, and is small"
 
 # algorithm -> sections and keys that it does not read, and why or what to use instead
 UNREAD: dict[str, dict[str, str]] = {
@@ -17,13 +17,11 @@ UNREAD: dict[str, dict[str, str]] = {
         "expert_iteration": "it belongs to recipes/expert_iteration.py",
         "early_stop": "it is read by SFT and expert iteration",
         "averaging": "it is read by SFT and expert iteration",
-        "run.resume": _NO_RESUME,
     },
     "sft": {
         "rollout": "SFT's step is set by `batch`",
         "advantage": "SFT has no advantages",
         "expert_iteration": "it belongs to recipes/expert_iteration.py",
-        "run.resume": _NO_RESUME,
     },
     "expert_iteration": {
         "advantage": "expert iteration has no advantages: traces are kept or dropped",
@@ -35,6 +33,10 @@ UNREAD: dict[str, dict[str, str]] = {
         "rollout.old_logprobs": "its SFT has no probability ratio",
         "batch.over_long": "a sampled trace that is over batch.max_length is dropped",
         "evaluation.every": "every iteration ends with an evaluation",
+        "checks": "it ends by its own rules: expert_iteration.nothing_kept, early_stop",
+        "run.checkpoint_every": _KEPT,
+        "run.keep_last": _KEPT,
+        "run.keep_best": _KEPT,
     },
 }
 

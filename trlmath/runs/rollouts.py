@@ -80,3 +80,10 @@ def thin_rollouts(directory: Path, most: int | None) -> None:
         steps = [step for step in steps if (step - first) % apart == 0 or step == last]
     for step in files.keys() - set(steps):
         files[step].unlink()
+
+
+def drop_rollouts(directory: Path, step: int) -> None:
+    """Remove the phases from `step` optimizer steps on: a continued run rolls them out again."""
+    for file in (directory / "rollouts").glob("step-*.parquet"):
+        if int(file.stem.removeprefix("step-")) >= step:
+            file.unlink()

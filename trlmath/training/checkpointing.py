@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trlmath.runs.checkpoints import PREFIX, prune, publish
 
@@ -16,16 +16,30 @@ else:
 _BESIDE = ".saving"
 
 
+class Kept(Protocol):
+    """A part of a run with a state of its own; only the main process has it saved."""
+
+    def save(self, folder: Path) -> None:
+        """Write the state into a checkpoint's folder."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Go on from what `save` wrote; on every process."""
+        ...
+
+
 class Checkpointed(Trainer):
     """Mixed in before a trainer of transformers: it saves beside, seals, and renames.
 
     Attributes:
         facts: returns what the main process notes of the run in each checkpoint (plain JSON data).
+        kept: what else is written into each checkpoint, and read back before training goes on from one.
         keep_last: checkpoints that stay.
         keep_best: name of one that stays besides, as far as known.
     """
 
     facts: Callable[[], Mapping[str, Any]] = staticmethod(dict)
+    kept: Sequence[Kept] = ()
     keep_last: int = 2
     keep_best: Callable[[], str | None] = staticmethod(lambda: None)
     _saving = False
@@ -44,7 +58,16 @@ class Checkpointed(Trainer):
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             folder, name = Path(self.args.output_dir), f"{PREFIX}{self.state.global_step}"
+            for part in self.kept:
+                part.save(folder / _BESIDE / name)
             publish(folder / _BESIDE / name, folder / name, self.facts())
             (folder / _BESIDE).rmdir()
             prune(folder, self.keep_last, self.keep_best())
         self.accelerator.wait_for_everyone()
+
+
+def checkpoint_arguments(every: int, boundary: int = 1) -> dict[str, Any]:
+    """Transformers' arguments for a checkpoint each `every` steps, moved up to a multiple of `boundary`."""
+    if not every:
+        return {"save_strategy": "no"}
+    return {"save_strategy": "steps", "save_steps": -(-every // boundary) * boundary}

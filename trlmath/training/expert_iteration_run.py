@@ -6,7 +6,6 @@ seeds of its own: a killed run goes on with the phase it was in, and ends as if 
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -19,14 +18,16 @@ from typing import Any
 from accelerate.utils import broadcast_object_list, gather_object
 
 from trlmath.data.filtering import NamedFilter
-from trlmath.errors import DataError, RecipeError
+from trlmath.errors import DataError
 from trlmath.evaluation.report import EvaluationReport
 from trlmath.evaluation.run import EvaluationSet
 from trlmath.evaluation.sample import Sample
 from trlmath.plugins import notify
 from trlmath.recipe import Recipe
 from trlmath.recipe.schema import BatchSection, EvaluationSetting, ExpertIterationSection
+from trlmath.runs.appended import cut_back
 from trlmath.runs.directory import RunDirectory
+from trlmath.runs.lock import RunLock
 from trlmath.runs.rollouts import write_rollouts
 from trlmath.sampling.sampler import Sampler
 from trlmath.training import expert_iteration as pieces
@@ -36,11 +37,11 @@ from trlmath.training.early_stop import EarlyStop
 from trlmath.training.engine import sampler_factory
 from trlmath.training.expert_iteration import Selection
 from trlmath.training.iterated_sft import IteratedSFTTrainer
-from trlmath.training.iteration_state import IterationState, Writers, saved_rows
+from trlmath.training.iteration_state import APPENDED, IterationState, Writers, saved_rows
 from trlmath.training.live_engine import LiveEngine
 from trlmath.training.metrics import rollout_metrics
 from trlmath.training.observer import RunObserver
-from trlmath.training.phases import Progress, cut_back
+from trlmath.training.phases import Progress, read_progress
 from trlmath.training.prepare import Prepared, prepare
 from trlmath.training.resume import find_unfinished
 from trlmath.training.roll_out import roll_out
@@ -250,22 +251,16 @@ class ExpertIterationRun(TrainingRun):
         found: list[Any] = [find_unfinished(self.recipe, path) if self.main else None]
         broadcast_object_list(found)
         if found[0] is not None:
-            path, self.progress = found[0]
-            self._continued = True
+            path, self._continued = found[0], True
+            self.progress = read_progress(path) or Progress(sizes=dict.fromkeys(APPENDED, 0))
         return path
 
     def _arguments(self, checkpoints: Path) -> Any:
-        return sft_config(self.recipe, checkpoints, self.processes)
+        return sft_config(self.recipe, checkpoints, self.processes, checkpoints=False)
 
     def _open(self) -> RunDirectory:
         files = RunDirectory(self.directory, again=self._continued)
-        lock = self._held.enter_context((self.directory / ".lock").open("w"))
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise RecipeError(
-                f"another process is training into {self.directory}. Wait for it, or choose another run.dir."
-            ) from error
+        self._held.callback(RunLock(self.directory).release)
         return files
 
     def _record_start(self) -> None:
@@ -276,7 +271,7 @@ class ExpertIterationRun(TrainingRun):
             return
         progress = self.progress
         if self._files:
-            cut_back(self.directory, progress)
+            cut_back(self.directory, progress.sizes)
             self._manifest["continued"] = {"iteration": progress.iteration, "phase": progress.phase}
             self._files.write_json("manifest.json", self._manifest)
             notify("run_started", run=self._view)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-from transformers import TrainerCallback
 
 from trlmath.data.filtering import NamedFilter
 from trlmath.data.lineage import from_json, to_json
@@ -16,8 +13,8 @@ from trlmath.errors import DataError
 FILE = "filter_states.json"
 
 
-class FilterStates(TrainerCallback):
-    """Writes ``filter_states.json`` into each checkpoint, and reads it when training resumes from one.
+class FilterStates:
+    """Writes ``filter_states.json`` into each checkpoint, and reads it when training goes on from one.
 
     Only the main process filters (see `trlmath.training.group_filters`), so only its filters have a state.
     """
@@ -25,22 +22,18 @@ class FilterStates(TrainerCallback):
     def __init__(self, filters: Sequence[NamedFilter]) -> None:
         self.filters = list(filters)
 
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def save(self, folder: Path) -> None:
         """Write the states beside the checkpoint's weights."""
-        if state.is_world_process_zero:
-            states = [{"filter": f.name, "state": to_json(f.state_dict())} for f in self.filters]
-            path = Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE
-            path.write_text(json.dumps(states), encoding="utf-8")
+        states = [{"filter": f.name, "state": to_json(f.state_dict())} for f in self.filters]
+        (folder / FILE).write_text(json.dumps(states), encoding="utf-8")
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def load(self, folder: Path) -> None:
         """Give the filters the states of the checkpoint that training goes on from.
 
         Raises:
             DataError: the checkpoint was made with other filters.
         """
-        path = Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE
-        if not state.global_step or not path.exists():
-            return
+        path = folder / FILE
         states = json.loads(path.read_text(encoding="utf-8"))
         before, now = [s["filter"] for s in states], [f.name for f in self.filters]
         if before != now:

@@ -11,6 +11,7 @@ from trl import GRPOConfig
 
 from trlmath.errors import RecipeError
 from trlmath.recipe import Recipe
+from trlmath.training.checkpointing import checkpoint_arguments
 from trlmath.training.trackers import reporters, tracker_arguments
 
 # no clipping: no ratio ever meets it
@@ -28,11 +29,12 @@ def grpo_config(recipe: Recipe, output_dir: Path, processes: int) -> GRPOConfig:
     """
     rollout, sampling = recipe.rollout, recipe.sampling
     rows = rollout.prompts_per_step * rollout.group_size // (rollout.updates_per_rollout * processes)
+    updates = rollout.updates_per_rollout * rollout.epochs_per_rollout
     bf16 = recipe.model.dtype == "bfloat16" and torch.cuda.is_available()
     arguments: dict[str, Any] = {
         "logging_steps": 1,
         "logging_nan_inf_filter": False,  # it would log a loss that is NaN as 0
-        "save_strategy": "no",
+        **checkpoint_arguments(recipe.run.checkpoint_every, updates),
         "gradient_checkpointing": False,
         "bf16": bf16,
         "fp16": False,

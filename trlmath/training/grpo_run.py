@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,12 @@ from trlmath.training.filter_states import FilterStates
 from trlmath.training.grpo import Algorithm, MathGRPOTrainer
 from trlmath.training.grpo_config import grpo_config
 from trlmath.training.prepare import Prepared, prepare
-from trlmath.training.run_base import TrainingRun
+from trlmath.training.stepped_run import SteppedRun
 from trlmath.types import Group
 
 
-class GrpoRun(TrainingRun):
-    """One GRPO run of a recipe, see `TrainingRun`.
+class GrpoRun(SteppedRun):
+    """One GRPO run of a recipe, see `SteppedRun`.
 
     Attributes:
         trainer: the `MathGRPOTrainer`.
@@ -74,8 +75,18 @@ class GrpoRun(TrainingRun):
         """Train for the recipe's steps."""
         why = self.trainer.padded_because
         self.display.note("update   " + (f"padded rows: {why}" if why else "rollouts share their prompts"))
-        self.trainer.add_callback(FilterStates(self.trainer.algorithm.group_filters))
+        self.trainer.kept = [FilterStates(self.trainer.algorithm.group_filters)]
+        if self.continued and not self.trainer.sampler.shares_weights:
+            self.trainer.sampler.weights_version = self.continued.facts["weights_version"]
         self._fit()
+
+    def _boundary(self, step: int) -> bool:
+        # rollouts are not kept: between two updates of one phase they would have to be drawn anew
+        rollout = self.recipe.rollout
+        return step % (rollout.updates_per_rollout * rollout.epochs_per_rollout) == 0
+
+    def _noted(self) -> Mapping[str, Any]:
+        return {**super()._noted(), "weights_version": self.trainer.sampler.weights_version}
 
     def ready_sampler(self) -> Sampler:
         """The trainer's own engine, generating from the current weights."""

@@ -21,7 +21,7 @@ from trlmath.types import Problem
 Writers = Mapping[str, tuple[str, Callable[[Path], None]]]
 
 # what rows are appended to; an interrupted phase's rows are cut off again
-_APPENDED = ("metrics.jsonl", "filters.jsonl", "traces.jsonl", "evaluation/reports.jsonl")
+APPENDED = ("metrics.jsonl", "filters.jsonl", "traces.jsonl", "evaluation/reports.jsonl")
 
 
 class IterationState:
@@ -43,7 +43,7 @@ class IterationState:
         if self.progress.phase != "train":
             self.progress.files.pop("traces", None)
         if self.files:
-            save_progress(self.files, self.progress, writers or {}, _APPENDED)
+            save_progress(self.files, self.progress, writers or {}, APPENDED)
 
     def traces(self) -> list[Problem]:
         """The candidates of an iteration that was interrupted in its training; else none."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trlmath.errors import DataError
+from trlmath.runs.appended import sizes_of
 from trlmath.runs.directory import RunDirectory
 
 Phase = Literal["sample", "train", "evaluate"]
@@ -65,18 +66,6 @@ def read_progress(directory: Path) -> Progress | None:
     return progress
 
 
-def cut_back(directory: Path, progress: Progress) -> None:
-    """Cut the appended files of `directory` to what they were when `progress` was saved."""
-    for name, size in progress.sizes.items():
-        file = directory / name
-        held = file.stat().st_size if file.exists() else 0
-        if held < size:
-            raise DataError(f"{file} has lost rows: {held} bytes of {size}. Start anew in another run.dir.")
-        if held > size:
-            with file.open("r+b") as stream:
-                stream.truncate(size)
-
-
 def save_progress(
     files: RunDirectory,
     progress: Progress,
@@ -96,9 +85,7 @@ def save_progress(
         write(beside)
         beside.replace(folder / name)
         progress.files[what] = name
-    progress.sizes = {
-        name: (files.path / name).stat().st_size if (files.path / name).exists() else 0 for name in appended
-    }
+    progress.sizes = sizes_of(files.path, appended)
     files.write_json(FILE, asdict(progress))
     named = {*progress.files.values(), Path(FILE).name}
     for file in folder.iterdir():

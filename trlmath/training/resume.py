@@ -9,13 +9,12 @@ from typing import Any
 from trlmath.errors import DataError, RecipeError
 from trlmath.recipe import Recipe
 from trlmath.recipe.yamls import read
-from trlmath.training.phases import Progress, read_progress
 
 # where a run writes and whom it tells does not make it another one
 _FREE = {"run.dir", "run.resume", "run.report_to", "run.report", "run.keep_rollouts", "run.show_every"}
 
 
-def find_unfinished(recipe: Recipe, directory: Path) -> tuple[Path, Progress] | None:
+def find_unfinished(recipe: Recipe, directory: Path) -> Path | None:
     """The unfinished run to go on with, or None to start anew in `directory`.
 
     With `run.dir` that is the run in it. Without, `run.resume: auto` looks for the newest unfinished run of
@@ -23,27 +22,27 @@ def find_unfinished(recipe: Recipe, directory: Path) -> tuple[Path, Progress] | 
 
     Raises:
         RecipeError: `run.dir` holds an unfinished run of another recipe, or `run.resume` is something else.
-        DataError: what was kept of it cannot be read.
+        DataError: its manifest cannot be read.
     """
     if recipe.run.resume not in (None, "auto", False):
         raise RecipeError(f"run.resume: got {recipe.run.resume!r}; allowed: auto, false, or null.")
     if recipe.run.resume is False:
         return None
     if recipe.run.dir is not None:
-        progress = _progress(directory)
-        changed = [] if progress is None else changes(directory, recipe)
+        if not _unfinished(directory):
+            return None
+        changed = changes(directory, recipe)
         if changed:
             raise RecipeError(
                 f"run.dir={directory} holds an unfinished run of another recipe: {'; '.join(changed)}. Give "
                 "its recipe to go on with it, or choose another run.dir. Nothing was changed."
             )
-        return None if progress is None else (directory, progress)
+        return directory
     if recipe.run.resume is None:
         return None
     for folder in sorted(directory.parent.glob(f"{recipe.name}-*"), key=_age):
-        progress = _progress(folder)
-        if progress is not None and not changes(folder, recipe):
-            return folder, progress
+        if _unfinished(folder) and not changes(folder, recipe):
+            return folder
     return None
 
 
@@ -58,15 +57,16 @@ def changes(directory: Path, recipe: Recipe) -> list[str]:
     ]
 
 
-def _progress(directory: Path) -> Progress | None:
+def _unfinished(directory: Path) -> bool:
     manifest = directory / "manifest.json"
     if not manifest.is_file() or not (directory / "recipe.yaml").is_file():
-        return None
+        return False
     try:
-        status = json.loads(manifest.read_text(encoding="utf-8")).get("status")
+        told = json.loads(manifest.read_text(encoding="utf-8"))
     except ValueError as error:
         raise DataError(f"{manifest} is not valid JSON: {error}. Start anew in another run.dir.") from error
-    return None if status == "finished" else read_progress(directory)
+    # an evaluation's has its own way to go on
+    return told.get("status") != "finished" and "evaluation" not in told
 
 
 def _age(directory: Path) -> float:

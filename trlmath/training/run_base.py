@@ -40,7 +40,6 @@ from trlmath.sampling.settings import SamplingSettings
 from trlmath.training import trackers
 from trlmath.training.display import Display, Silent
 from trlmath.training.model import lora_config
-from trlmath.training.observer import RunObserver
 from trlmath.training.prepare import PreparedRun, dropped_by_filter, rows_by_filter
 
 
@@ -312,13 +311,6 @@ class TrainingRun(ABC):
         self._files.log(f"{status}: {type(error).__name__}: {error}")
 
     # -- what happens in between ------------------------------------------------------------------
-
-    def _fit(self) -> None:
-        """Run the trainer under the progress bar, evaluating every so many steps."""
-        with self.display.training("train", self._steps()) as self.watch:
-            every = self.recipe.evaluation.every
-            self.trainer.add_callback(RunObserver(self._files, self.watch, self._evaluate_at, every))
-            self.trainer.train()
 
     def _evaluate_at(self, step: int) -> None:
         training = self.trainer.model.training

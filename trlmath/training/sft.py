@@ -20,13 +20,14 @@ from trl import SFTConfig, SFTTrainer
 from trlmath.data.examples import Example
 from trlmath.recipe.schema import BatchSection
 from trlmath.training import metrics
+from trlmath.training.checkpointing import Checkpointed
 from trlmath.training.packing import check_rows_apart
 from trlmath.training.sft_batches import StepCollator, StepLoader, StepSampler, as_row
 
 _PROBE = 64  # tokens of a row that packing is tried on
 
 
-class MathSFTTrainer(SFTTrainer):
+class MathSFTTrainer(Checkpointed, SFTTrainer):
     """TRL's `SFTTrainer` over `Example`s that are tokenised and masked already.
 
     One `training_step` is one optimizer step: ``batch.size`` examples over all processes, of which each

@@ -11,12 +11,15 @@ from trl import SFTConfig
 from trlmath.errors import RecipeError
 from trlmath.recipe import Recipe
 from trlmath.recipe.schema import BatchSection
+from trlmath.training.checkpointing import checkpoint_arguments
 from trlmath.training.trackers import reporters, tracker_arguments
 
 WORKERS_ON_A_GPU = 2
 
 
-def sft_config(recipe: Recipe, output_dir: Path, processes: int, steps: int | None = None) -> SFTConfig:
+def sft_config(
+    recipe: Recipe, output_dir: Path, processes: int, steps: int | None = None, checkpoints: bool = True
+) -> SFTConfig:
     """Build the SFTConfig of `recipe` for `processes` processes.
 
     On a GPU, worker processes collate ahead of the update and memory is pinned; on a CPU a worker would
@@ -24,6 +27,7 @@ def sft_config(recipe: Recipe, output_dir: Path, processes: int, steps: int | No
 
     Args:
         steps: optimizer steps, in place of ``trainer.max_steps``.
+        checkpoints: as `run.checkpoint_every` says; else none.
 
     Raises:
         RecipeError: TRL refuses the arguments; its own words follow.
@@ -37,7 +41,7 @@ def sft_config(recipe: Recipe, output_dir: Path, processes: int, steps: int | No
     arguments: dict[str, Any] = {
         "logging_steps": 1,
         "logging_nan_inf_filter": False,  # it would log a loss that is NaN as 0
-        "save_strategy": "no",
+        **checkpoint_arguments(recipe.run.checkpoint_every if checkpoints else 0),
         "gradient_checkpointing": False,
         "bf16": recipe.model.dtype == "bfloat16" and on_gpu,
         "fp16": False,

@@ -17,17 +17,18 @@ from trlmath.sampling.sampler import Sampler
 from trlmath.training.averaging import WeightAverage
 from trlmath.training.early_stop import EarlyStop
 from trlmath.training.engine import sampler_factory
+from trlmath.training.kept import KeptAverage, KeptEarlyStop
 from trlmath.training.live_engine import LiveEngine
 from trlmath.training.prepare_sft import PreparedSft, prepare_sft
-from trlmath.training.run_base import TrainingRun
 from trlmath.training.sft import MathSFTTrainer
 from trlmath.training.sft_config import sft_config
+from trlmath.training.stepped_run import SteppedRun
 
 SHARDED = (DistributedType.FSDP, DistributedType.DEEPSPEED)
 
 
-class SftRun(TrainingRun):
-    """One SFT run of a recipe, see `TrainingRun`.
+class SftRun(SteppedRun):
+    """One SFT run of a recipe, see `SteppedRun`.
 
     Attributes:
         trainer: the `MathSFTTrainer`.
@@ -116,8 +117,12 @@ class SftRun(TrainingRun):
 
     def train(self) -> None:
         """Train for the recipe's steps; with `averaging`, the model has the averaged weights afterwards."""
-        if self._early_stop and self.numbers:
+        if self._early_stop and self.numbers and not self.continued:
             self._early_stop.record(self.numbers)  # an unknown metric is told before step 1
+        self.trainer.kept = [
+            *([KeptAverage(self.average, self.trainer.model)] if self.average else []),
+            *([KeptEarlyStop(self._early_stop)] if self._early_stop else []),
+        ]
         self._fit()
         if self.average:
             self.average.keep(self.trainer.model)

@@ -1,0 +1,190 @@
+"""SteppedRun: a run of one trainer that counts steps; kept in checkpoints, and continued to the bit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from accelerate.utils import broadcast_object_list
+from transformers import TrainerCallback, TrainerState
+
+from trlmath.evaluation.report import EvaluationReport
+from trlmath.evaluation.sample import Sample
+from trlmath.plugins import notify
+from trlmath.recipe import Recipe
+from trlmath.recipe.schema import EvaluationSetting
+from trlmath.runs.appended import cut_back, sizes_of
+from trlmath.runs.checkpoints import Checkpoint, newest
+from trlmath.runs.directory import RunDirectory
+from trlmath.runs.lock import RunLock
+from trlmath.runs.rollouts import drop_rollouts
+from trlmath.training.display import Display
+from trlmath.training.health_callback import HealthCheck
+from trlmath.training.iteration_state import saved_rows
+from trlmath.training.observer import RunObserver
+from trlmath.training.resume import find_unfinished
+from trlmath.training.run_base import TrainingRun
+from trlmath.training.stopping import StopAtBoundary, stopping_at_step_end
+
+APPENDED = ("metrics.jsonl", "filters.jsonl", "evaluation/reports.jsonl")
+
+
+class SteppedRun(TrainingRun):
+    """See `TrainingRun`. The same command goes on with an unfinished run of the same recipe in `run.dir`.
+
+    Attributes:
+        continued: the checkpoint that the run goes on from; None from the beginning.
+    """
+
+    def __init__(self, recipe: Recipe, display: Display | None = None) -> None:
+        self.continued: Checkpoint | None = None
+        self._again, self._held = False, ExitStack()
+        self._rows: list[Sample] = []
+        self._evaluated: dict[str, dict[str, float]] = {}
+        self._evaluating = ""
+        self._best: tuple[float, str] | None = None
+        self._health = HealthCheck(recipe.checks, self._tell)
+        super().__init__(recipe, display)
+
+    def _boundary(self, step: int) -> bool:
+        """Whether a run can go on from after `step` optimizer steps."""
+        return True
+
+    # -- finding what there is ----------------------------------------------------------------------
+
+    def _shared_path(self) -> Path:
+        path = super()._shared_path()
+        found: list[Any] = [find_unfinished(self.recipe, path) if self.main else None]
+        broadcast_object_list(found)
+        self._again = found[0] is not None
+        return found[0] or path
+
+    def _open(self) -> RunDirectory:
+        files = RunDirectory(self.directory, again=self._again)
+        self._held.callback(RunLock(self.directory).release)
+        return files
+
+    def _record_start(self) -> None:
+        found: list[Any] = [(None, [])]
+        if self._again and self.main:
+            found = [newest(self.directory / "checkpoints")]
+        broadcast_object_list(found)
+        self.continued, passed = found[0]
+        for line in passed:
+            self.display.note(f"resume   {line}")
+        if not self._again:
+            super()._record_start()
+            return
+        sizes = self.continued.facts["sizes"] if self.continued else dict.fromkeys(APPENDED, 0)
+        step = self.continued.step if self.continued else 0
+        if self._files:
+            cut_back(self.directory, sizes)
+            drop_rollouts(self.directory, step)
+        if self.continued is None:
+            super()._record_start()
+        elif self._files:
+            self._manifest["continued"] = {"step": step}
+            self._files.write_json("manifest.json", self._manifest)
+            notify("run_started", run=self._view)
+        self._evaluated = dict(self.continued.facts["evaluated"]) if self.continued else {}
+        best = self.continued.facts["best"] if self.continued else None
+        self._best = tuple(best) if best else None
+        rows: list[list[Sample]] = [[]]
+        if self.main:
+            names = list(dict.fromkeys(["before", *self._evaluated, "after"]))
+            problems = len(self._prepared.eval_problems)
+            rows = [saved_rows(self.directory, self.recipe.evaluation, names, problems)]
+        broadcast_object_list(rows)
+        self._rows = rows[0]
+
+    def _data_notes(self) -> Iterator[str]:
+        yield from super()._data_notes()
+        if self._again:
+            yield f"resume   after step {self.continued.step}" if self.continued else "resume   from step 0"
+
+    # -- training -----------------------------------------------------------------------------------
+
+    def _fit(self) -> None:
+        self.trainer.facts, self.trainer.keep_last = self._noted, self.recipe.run.keep_last
+        self.trainer.keep_best = lambda: self._best[1] if self._best else None
+        path, done = None, 0
+        if self.continued:
+            path, done = self.continued.path, self.continued.step
+            for part in self.trainer.kept:
+                part.load(path)
+        with (
+            self.display.training("train", self._steps()) as self.watch,
+            stopping_at_step_end(self.display.note) as request,
+        ):
+            stop = StopAtBoundary(request, self._boundary, self.processes)
+            self._watch(stop, self._health)
+            self.watch.advance(done) if done else None
+            if path and done >= self._steps():
+                self.trainer._load_from_checkpoint(str(path))
+                self.trainer.state = TrainerState.load_from_json(str(path / "trainer_state.json"))
+            else:
+                self.trainer.train(resume_from_checkpoint=str(path) if path else None)
+        if stop.stopped:
+            raise KeyboardInterrupt
+
+    def _watch(self, *callbacks: TrainerCallback) -> None:
+        every = self.recipe.evaluation.every
+        self.trainer.add_callback(RunObserver(self._files, self.watch, self._evaluate_at, every))
+        for callback in callbacks:
+            self.trainer.add_callback(callback)
+
+    def _noted(self) -> Mapping[str, Any]:
+        """What a checkpoint notes of the run."""
+        return {
+            "step": self.step,
+            "sizes": sizes_of(self.directory, APPENDED),
+            "evaluated": self._evaluated,
+            "best": self._best,
+        }
+
+    # -- evaluations --------------------------------------------------------------------------------
+
+    def evaluate(self, when: str) -> list[EvaluationReport]:
+        """As `TrainingRun.evaluate`; what was recorded before an interruption is not recorded again."""
+        self._evaluating = when
+        reports = super().evaluate(when)
+        if reports and when not in self._evaluated:
+            self._evaluated[when] = dict(self.numbers)
+            self._note_best()
+        return reports
+
+    def _saved_rows(self, setting: str) -> Sequence[Sample]:
+        return [row for row in self._rows if row.setting == setting]
+
+    def _record_evaluation(self, setting: EvaluationSetting, report: EvaluationReport) -> None:
+        if self._evaluating in self._evaluated:
+            self.numbers |= self._evaluated[self._evaluating]
+            return
+        super()._record_evaluation(setting, report)
+        self._health.evaluated(self.numbers, self.step)
+
+    def _note_best(self) -> None:
+        metric = self.recipe.run.keep_best
+        value = self.numbers.get(metric) if metric else None
+        if value is None or math.isnan(value) or not self.step:
+            return
+        if self._best is None or value > self._best[0]:
+            # of this step, if it is one after which a checkpoint is written
+            self._best = (value, f"checkpoint-{self.step}")
+
+    # -- the end ------------------------------------------------------------------------------------
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            super().__exit__(kind, error, trace)
+        finally:
+            self._held.close()
+
+    def _tell(self, line: str) -> None:
+        self.display.note(line)
