@@ -1,0 +1,149 @@
+"""Runs that are killed go on with the same command, and end to the bit as one that never was."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from launching import ROOT, command, environment, launch, metrics
+
+pytestmark = pytest.mark.slow
+
+GRPO = [
+    "trainer.max_steps=6",
+    "run.checkpoint_every=2",
+    "evaluation.limit=8",
+    "evaluation.every=3",
+    "rollout.prompts_per_step=2",
+    "rollout.group_size=4",
+    "sampling.max_tokens=48",
+    "run.report=false",
+    "run.keep_best=eval/both",
+]
+# two updates a phase: checkpoints fall between phases; several passes over the problems
+SMALL_DATA = ["data.train_size=8", "rollout.updates_per_rollout=2"]
+SFT = [
+    "trainer.max_steps=8",
+    "run.checkpoint_every=2",
+    "evaluation.limit=8",
+    "evaluation.every=4",
+    "data.train_size=128",
+    "batch.size=32",
+    "sampling.max_tokens=48",
+    "run.report=false",
+    "early_stop.patience=9",
+    "averaging.kind=last",
+    "averaging.last=3",
+]
+
+
+def told(directory):
+    """What a run has computed, apart from how long it took."""
+    rows = [
+        {k: v for k, v in row.items() if not k.startswith(("time/", "memory/"))} for row in metrics(directory)
+    ]
+    files = {
+        name: hashlib.sha256((directory / name).read_bytes()).hexdigest()
+        for name in ("evaluation/samples.jsonl", "checkpoints/final/model.safetensors")
+    }
+    rollouts = (
+        sorted(p.name for p in (directory / "rollouts").glob("*"))
+        if (directory / "rollouts").exists()
+        else []
+    )
+    return rows, files, rollouts
+
+
+def steps_of(directory):
+    file = directory / "metrics.jsonl"
+    return sum("train/loss" in row for row in metrics(directory)) if file.exists() else 0
+
+
+def run_until(directory, steps, *arguments, sent=signal.SIGKILL, processes=1, script="grpo"):
+    """Start the run and send its processes a signal once so many steps are logged; its output and status."""
+    process = subprocess.Popen(
+        command(*arguments, f"run.dir={directory}", processes=processes, script=script),
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 240
+    there = directory / "manifest.json"
+    while (not there.exists() or steps_of(directory) < steps) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert process.poll() is None, process.communicate()[0][-3000:]
+    os.killpg(process.pid, sent)
+    return process.communicate(timeout=120)[0], process.returncode
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "kills"),
+    [("grpo", GRPO, (0, 3, 5)), ("grpo", [*GRPO, *SMALL_DATA], (3, 5)), ("sft", SFT, (3, 6))],
+)
+@pytest.mark.timeout(600)
+def test_a_killed_run_ends_to_the_bit_as_an_unbroken_one(tmp_path, script, arguments, kills):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    done = launch(*arguments, f"run.dir={whole}", script=script)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for steps in kills:
+        run_until(broken, steps, *arguments, script=script)
+        assert json.loads((broken / "manifest.json").read_text())["status"] == "running"
+    done = launch(*arguments, f"run.dir={broken}", script=script)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "resume   after step 4" in done.stdout
+    assert told(broken) == told(whole)
+    assert json.loads((broken / "manifest.json").read_text())["status"] == "finished"
+
+
+@pytest.mark.timeout(600)
+def test_two_processes_go_on_too(tmp_path):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert launch(*GRPO, f"run.dir={whole}", processes=2).returncode == 0
+    run_until(broken, 3, *GRPO, processes=2)
+    done = launch(*GRPO, f"run.dir={broken}", processes=2)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert told(broken) == told(whole)
+
+
+@pytest.mark.timeout(600)
+def test_ctrl_c_ends_the_step_saves_and_the_run_goes_on(tmp_path):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    arguments = [*GRPO, "run.checkpoint_every=50"]
+    assert launch(*arguments, f"run.dir={whole}").returncode == 0
+    output, status = run_until(broken, 2, *arguments, sent=signal.SIGINT)
+    assert status in (130, 1), output  # accelerate's own launcher gives 1
+    assert "stopping after this step, with a checkpoint" in output
+    saved = sorted(p.name for p in (broken / "checkpoints").glob("checkpoint-*"))
+    assert len(saved) == 1
+    assert json.loads((broken / "manifest.json").read_text())["status"] == "interrupted"
+    done = launch(*arguments, f"run.dir={broken}")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"resume   after step {saved[0].removeprefix('checkpoint-')}" in done.stdout
+    assert told(broken) == told(whole)
+
+
+@pytest.mark.timeout(600)
+def test_a_spoiled_checkpoint_is_passed_over_and_another_recipe_refused(tmp_path):
+    broken = tmp_path / "broken"
+    run_until(broken, 5, *GRPO)
+    newest = broken / "checkpoints" / "checkpoint-4"
+    with (newest / "optimizer.pt").open("r+b") as file:
+        file.seek(100)
+        file.write(b"spoiled")
+    other = launch(*GRPO, "trainer.learning_rate=1e-5", f"run.dir={broken}")
+    assert other.returncode == 1
+    assert "unfinished run of another recipe: trainer.learning_rate was 0.0002, is 1e-05" in other.stderr
+    done = launch(*GRPO, f"run.dir={broken}")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "checkpoint-4 is passed over: optimizer.pt is not what was written" in done.stdout
+    assert "resume   after step 2" in done.stdout
+    again = launch(*GRPO, f"run.dir={broken}")
+    assert "already holds a run" in again.stderr
