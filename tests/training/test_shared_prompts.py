@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
 from trlmath.training import shared_prompts as sp
@@ -99,6 +99,18 @@ def test_rows_without_any_completion_have_gradient_zero(model, rows):
 def small(**changes):
     sizes = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
     return Qwen2ForCausalLM(Qwen2Config(**sizes, num_attention_heads=2, num_key_value_heads=1, **changes))
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "phi3", "olmo2", "gemma"])
+def test_other_families_of_models(family, rows):
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
+    sizes |= {"vocab_size": 256, "num_hidden_layers": 2, "head_dim": 8, "pad_token_id": 0}
+    windows = {"sliding_window": None} if family == "phi3" else {}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **sizes, **windows))
+    add_fused_lm_head(model, outputs=("log_probs", "entropy"))
+    expected = padded(model, rows)[0]
+    assert sp.install(model) is None
+    torch.testing.assert_close(shared(model, rows)[0], expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
