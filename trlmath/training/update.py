@@ -66,9 +66,13 @@ class CutUpdate(GRPOTrainer):
         loss = torch.zeros((), device=self.accelerator.device)
         for i, part in enumerate(parts):
             last = i + 1 == len(parts)
+            # DeepSpeed takes an optimizer step at every backward that is to synchronise
+            self.accelerator.gradient_state._set_sync_gradients(last)
             with nullcontext() if last else self.accelerator.no_sync(model):
                 # transformers' own step: forward, loss, backward (TRL's would count a step for each part)
                 loss += Trainer.training_step(self, model, part, num_items_in_batch)
+        if self._entropy_bonus_enabled:
+            logged["entropy_coef"][-1] = self.entropy_coef  # not the last micro-batch's share of it
         self._entropy_threshold = None
         tokens = self.accelerator.reduce(
             torch.tensor([float(p.tokens) for p in parts], device=self.accelerator.device)
