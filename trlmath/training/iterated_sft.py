@@ -32,15 +32,6 @@ class IteratedSFTTrainer(MathSFTTrainer):
         super().log(logs, start_time)
         self.state.global_step -= self.steps
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of all forwards so far: what TRL logs as ``num_tokens``."""
-        return self._total_train_tokens
-
-    @tokens.setter
-    def tokens(self, count: int) -> None:
-        self._total_train_tokens = count
-
     def train_on(
         self,
         examples: Sequence[Example],

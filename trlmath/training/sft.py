@@ -69,6 +69,15 @@ class MathSFTTrainer(Checkpointed, SFTTrainer):
             check_rows_apart(self.model, collate, few if len(few) > 1 else few * 2)
         self.add_callback(_StepClock(self))
 
+    @property
+    def tokens(self) -> int:
+        """Tokens of all forwards so far: what TRL logs as ``num_tokens``."""
+        return self._total_train_tokens
+
+    @tokens.setter
+    def tokens(self, count: int) -> None:
+        self._total_train_tokens = count
+
     # -- which rows -------------------------------------------------------------------------------
 
     def get_train_dataloader(self) -> StepLoader:

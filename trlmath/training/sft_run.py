@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,8 @@ class SftRun(SteppedRun):
         """Train for the recipe's steps; with `averaging`, the model has the averaged weights afterwards."""
         if self._early_stop and self.numbers and not self.continued:
             self._early_stop.record(self.numbers)  # an unknown metric is told before step 1
+        if self.continued:
+            self.trainer.tokens = self.continued.facts["tokens"]
         self.trainer.kept = [
             *([KeptAverage(self.average, self.trainer.model)] if self.average else []),
             *([KeptEarlyStop(self._early_stop)] if self._early_stop else []),
@@ -126,6 +128,9 @@ class SftRun(SteppedRun):
         self._fit()
         if self.average:
             self.average.keep(self.trainer.model)
+
+    def _noted(self) -> Mapping[str, Any]:
+        return {**super()._noted(), "tokens": self.trainer.tokens}
 
     def _evaluate_at(self, step: int) -> None:
         with self._averaged():

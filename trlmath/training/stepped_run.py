@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -101,10 +101,10 @@ class SteppedRun(TrainingRun):
         broadcast_object_list(rows)
         self._rows = rows[0]
 
-    def _data_notes(self) -> Iterator[str]:
-        yield from super()._data_notes()
+    def _show_data(self) -> None:
+        super()._show_data()
         if self._again:
-            yield f"resume   after step {self.continued.step}" if self.continued else "resume   from step 0"
+            self.display.note(f"resume   after step {self.continued.step if self.continued else 0}")
 
     # -- training -----------------------------------------------------------------------------------
 
