@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 
+import psutil
 import pytest
 from launching import ROOT, command, environment, launch, metrics
 
@@ -82,7 +83,14 @@ def run_until(directory, steps, *arguments, sent=signal.SIGKILL, processes=1, sc
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert process.poll() is None, process.communicate()[0][-3000:]
-    os.killpg(process.pid, sent)
+    if sent == signal.SIGKILL:
+        # the launcher of several processes puts them in groups of their own: all of them, as a power cut does
+        named = f"run.dir={directory}"
+        for one in psutil.process_iter(["cmdline"]):
+            if named in (one.info["cmdline"] or ()):
+                one.kill()
+    else:
+        os.killpg(process.pid, sent)
     return process.communicate(timeout=120)[0], process.returncode
 
 

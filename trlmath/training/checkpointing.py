@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
 
 from trlmath.runs.checkpoints import PREFIX, prune, publish
 
@@ -48,6 +51,10 @@ class Checkpointed(Trainer):
         folder = super()._get_output_dir(trial)
         return str(Path(folder) / _BESIDE) if self._saving else folder
 
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with _loadable_device(self.args):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         self._saving = True
         try:
@@ -64,6 +71,20 @@ class Checkpointed(Trainer):
             (folder / _BESIDE).rmdir()
             prune(folder, self.keep_last, self.keep_best())
         self.accelerator.wait_for_everyone()
+
+
+@contextmanager
+def _loadable_device(args: Any) -> Iterator[None]:
+    """Within, a numbered CPU is just the CPU: torch cannot load to ``cpu:0``, as transformers asks it to."""
+    device = args.device
+    if device.type != "cpu" or device.index is None:
+        yield
+        return
+    vars(args)["_setup_devices"] = torch.device("cpu")  # where the cached property keeps it
+    try:
+        yield
+    finally:
+        vars(args)["_setup_devices"] = device
 
 
 def checkpoint_arguments(every: int, boundary: int = 1) -> dict[str, Any]:
