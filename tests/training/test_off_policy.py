@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import pytest
 import torch
 import updating
@@ -34,7 +36,9 @@ class Forwards:
 def test_log_probabilities_are_trls_and_no_forward_is_wider_than_the_budget(make_trainer, shared):
     trainer = make_trainer({"microbatch_tokens": BUDGET})
     trainer.model.get_input_embeddings().weight.data.mul_(0.2)
-    plain = updating.plain_trl(trainer.model, output_dir="unused", use_cpu=True, bf16=False, report_to=[])
+    plain = updating.plain_trl(
+        trainer.model, output_dir=tempfile.gettempdir(), use_cpu=True, bf16=False, report_to=[]
+    )
     if not shared:
         trainer.padded_because = "the test wants it"
     batch = updating.make_batch()

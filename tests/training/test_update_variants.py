@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import pytest
 import torch
 import updating
@@ -40,7 +42,7 @@ def test_lora_trains_adapters_only_and_shares_prompts(tiny_dir, make_trainer, ba
     assert trainer.padded_because is None
     plain = updating.plain_trl(
         get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_dir, dtype="float32"), config),
-        output_dir="unused",
+        output_dir=tempfile.gettempdir(),
         use_cpu=True,
         bf16=False,
         report_to=[],
@@ -69,7 +71,12 @@ def test_bfloat16_gradients_are_as_near_the_float32_ones_as_trls(make_trainer, t
         made.get_input_embeddings().weight.data.mul_(0.2)
         return made.to(getattr(torch, dtype))
 
-    settings = {"output_dir": "unused", "use_cpu": True, "report_to": [], "gradient_checkpointing": False}
+    settings = {
+        "output_dir": tempfile.gettempdir(),
+        "use_cpu": True,
+        "report_to": [],
+        "gradient_checkpointing": False,
+    }
     settings |= {"max_completion_length": 24, "loss_type": "grpo"}
     exact = updating.trl_gradient(updating.plain_trl(model("float32"), bf16=False, **settings), batch)
     autocast = masters == "float32"

@@ -49,7 +49,7 @@ def compute_advantages(
     wanted = {k: v.clone() for k, v in available.items() if takes_all or k in parameters}
     try:
         advantages = component(rewards.clone(), **wanted)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(f"advantage {label} raised {type(error).__name__}: {error}") from error
     if not isinstance(advantages, torch.Tensor) or advantages.shape != rewards.shape:
         got = tuple(advantages.shape) if isinstance(advantages, torch.Tensor) else type(advantages).__name__

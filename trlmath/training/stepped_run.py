@@ -25,6 +25,7 @@ from trlmath.runs.rollouts import drop_rollouts
 from trlmath.training.display import Display
 from trlmath.training.health_callback import HealthCheck
 from trlmath.training.iteration_state import saved_rows
+from trlmath.training.memory import GiveBack
 from trlmath.training.observer import RunObserver
 from trlmath.training.resume import find_unfinished
 from trlmath.training.run_base import TrainingRun
@@ -121,7 +122,7 @@ class SteppedRun(TrainingRun):
             stopping_at_step_end(self.display.note) as request,
         ):
             stop = StopAtBoundary(request, self._boundary, self.processes)
-            self._watch(stop, self._health)
+            self._watch(stop, self._health, GiveBack())
             self.watch.advance(done) if done else None
             if path and done >= self._steps():
                 self.trainer._load_from_checkpoint(str(path))
