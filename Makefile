@@ -10,8 +10,9 @@ BIN := $(VENV)/bin
 ENGINE ?=
 # Overrides for the demo's recipe, as key=value.
 ARGS ?=
-# Arguments for pytest.
+# Arguments for pytest, and how many processes run tests (0: in this one, as a debugger needs).
 PYTEST_ARGS ?=
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo study test lint format bench docs wheel clean
@@ -42,7 +43,7 @@ format: setup  ## let ruff rewrite the files
 	$(BIN)/ruff format .
 
 test: lint  ## lint, then every test
-	$(BIN)/pytest $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 bench: setup  ## run every benchmark under tests/bench
 	@set -e; for file in tests/bench/bench_*.py; do \
