@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -204,3 +205,70 @@ def test_list_and_show_tell_types_defaults_and_origin(site):
     shown = CliRunner().invoke(cli, ["plugins", "show", "length", "--kind", "reward"]).output
     assert "option target: int  (required)" in shown
     assert "soft overlong punishment" in shown
+
+
+LEAVES = """
+    import sys
+
+    class Built:
+        "Leaves when it is built."
+        def __init__(self):
+            sys.exit(0)
+
+    class Rows:
+        "Leaves when it is read."
+        def load(self, split):
+            sys.exit(0)
+
+    class Kept:
+        "Leaves when it decides."
+        moment = "example"
+        def __call__(self, item):
+            sys.exit(0)
+
+    def advantage(rewards):
+        "Leaves."
+        sys.exit(0)
+"""
+
+
+def test_sys_exit_in_a_component_is_an_error_and_ends_no_run(tmp_path):
+    torch = pytest.importorskip("torch")
+    from trlmath.data.filtering import apply_filters, build_filters
+    from trlmath.data.load import load_problems
+    from trlmath.recipe.schema import Ref
+    from trlmath.training.advantages import compute_advantages
+    from trlmath.types import Problem
+
+    (tmp_path / "at_once.py").write_text("import sys\nsys.exit(0)\n")
+    file = tmp_path / "leaves.py"
+    file.write_text(textwrap.dedent(LEAVES))
+    leaving = "SystemExit: 0"
+    with pytest.raises(PluginError, match=leaving):
+        registry().resolve("reward", f"{tmp_path / 'at_once.py'}:x")
+    with pytest.raises(PluginError, match=leaving):
+        registry().resolve("reward", f"{file}:Built").build()
+    with pytest.raises(PluginError, match="SystemExit in load"):
+        load_problems(f"{file}:Rows", "train", {})
+    kept = build_filters([Ref(name=f"{file}:Kept")])
+    with pytest.raises(PluginError, match=leaving):
+        apply_filters([Problem(question="1+1", answer="2")], kept, "example")
+    component = registry().resolve("advantage", f"{file}:advantage").build()
+    with pytest.raises(PluginError, match=leaving):
+        compute_advantages(component, "leaves", torch.ones(1, 2))
+
+
+def test_sys_exit_in_a_hook_is_an_error(site):
+    add_distribution(
+        site,
+        "trlmath-leaves",
+        """
+        from trlmath import hookimpl
+
+        @hookimpl
+        def run_started(run):
+            raise SystemExit(0)
+        """,
+    )
+    with pytest.raises(PluginError, match=r"run_started of plugin trlmath-leaves.* raised SystemExit: 0"):
+        plugins.notify("run_started", run=None)

@@ -115,7 +115,7 @@ class Component:
             raise RecipeError(
                 f"{self.kind} {self.name!r} ({self.origin}) refuses its options {checked}: {error}"
             ) from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(
                 f"{self.kind} {self.name!r} ({self.origin}) cannot be built: {type(error).__name__}: {error}"
             ) from error

@@ -142,7 +142,7 @@ def _answers(hook: str, arguments: dict[str, Any]) -> Iterator[Any]:
         wanted = {name: arguments[name] for name in implementation.argnames}
         try:
             yield call_traced(hook, str(implementation.plugin_name), implementation.function, wanted)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(
                 f"the hook {hook} of plugin {implementation.plugin_name} raised "
                 f"{type(error).__name__}: {error}. "

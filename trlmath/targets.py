@@ -59,7 +59,7 @@ def _import_module(name: str, target: str) -> ModuleType:
             f"{target!r}: module {name!r} cannot be imported{tip}: {error}. Install the package that has it, "
             "or give a file: path/to/file.py:attr."
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(f"{target!r}: importing {name!r} raised {type(error).__name__}: {error}") from error
 
 
@@ -80,7 +80,7 @@ def _import_file(file: str, target: str) -> ModuleType:
     sys.modules[name] = module  # dataclasses look their module up while the body runs
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise PluginError(f"{target!r}: importing {path} raised {type(error).__name__}: {error}") from error
     return module

@@ -137,6 +137,8 @@ def find(name: str, kind: str | None) -> list[Component]:
         found = [registry.resolve(kind or "reward", name)]  # type: ignore[arg-type]
     if not found:
         names = {c.name for c in registry}
+        if name.endswith(".py"):
+            raise PluginError(f"{name!r} is a file: write {name}:NAME with what in it is meant.")
         raise PluginError(
             " ".join([f"no component is called {name!r}.{nearest(name, names)}", *registry.hints])
             + " See `trlmath plugins list`."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import re
 from typing import Any
@@ -88,11 +89,13 @@ def no_writes(subject: Subject) -> None:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equality of plain data, numbers to 1e-6 of each other."""
+    """Equality of plain data, numbers to 1e-6 of each other; NaN equals NaN."""
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, (int, float)) and isinstance(other, (int, float)):
+        if math.isnan(one) or math.isnan(other):
+            return math.isnan(one) and math.isnan(other)
         return one == other or abs(one - other) <= 1e-6 * max(1.0, abs(one), abs(other))
     return one == other

@@ -1,4 +1,4 @@
-"""What a clean process sees: ``python -m trlmath.conformance.probe`` loads components and watches them work.
+"""What a clean process sees: its `main` loads components and watches them work.
 
 Reads one JSON object on standard input, ``{"module": ..., "subjects": [{kind, name, options, chat}]}``,
 and writes one JSON object as the last line of standard output.
@@ -6,20 +6,23 @@ and writes one JSON object as the last line of standard output.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from typing import Any
 
 from trlmath.components import Registry
 from trlmath.conformance.subject import Subject, subjects_of_plugin
-from trlmath.errors import PluginError
 from trlmath.plugins import VARIABLE, load_alone
 
-TIMEOUT = 300
+# seconds that loading may take, and then each component
+PATIENCE = 60.0
+_START = "from trlmath.conformance.probe import main; main()"
 HEAVY = ("torch", "transformers", "trl", "vllm")
 _NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.bind", "socket.sendto")
 _WRITES = (
@@ -35,9 +38,30 @@ _WRITES = (
 
 
 def ask(subjects: Sequence[Subject]) -> None:
-    """Fill `probe` of each subject; all must be of one module, or of none. Raises PluginError."""
+    """Fill `probe` of each subject; all must be of one module, or of none.
+
+    A component that ends its process, or never answers, gets ``{"dead": why}``: it is not safe to call here.
+    """
+    done = _run(subjects)
+    try:
+        answers = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        if len(subjects) > 1:  # one of them: which?
+            for subject in subjects:
+                ask([subject])
+            return
+        why = f"it ended its process with status {done.returncode} and without an answer"
+        if "Timeout (" in done.stderr:
+            why = f"no answer within {PATIENCE:g} s"
+        answers = [{"dead": f"{why}: {done.stderr.strip()[-1500:]}".rstrip(": ")}]
+    for subject, answer in zip(subjects, answers, strict=True):
+        subject.probe = answer
+
+
+def _run(subjects: Sequence[Subject]) -> subprocess.CompletedProcess[str]:
     question = {
         "module": subjects[0].module,
+        "patience": PATIENCE,
         "subjects": [
             {
                 "kind": s.component.kind,
@@ -50,24 +74,15 @@ def ask(subjects: Sequence[Subject]) -> None:
     }
     environment = {**os.environ, VARIABLE: "", "PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1"}
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-    done = subprocess.run(
-        [sys.executable, "-m", "trlmath.conformance.probe"],
+    return subprocess.run(
+        [sys.executable, "-c", _START],
         input=json.dumps(question),
         capture_output=True,
         text=True,
+        errors="replace",
         env=environment,
-        timeout=TIMEOUT,
         check=False,
     )
-    try:
-        answers = json.loads(done.stdout.splitlines()[-1])
-    except (IndexError, ValueError) as error:
-        raise PluginError(
-            f"the clean process for {subjects[0].module or subjects[0].component.name} ended with "
-            f"{done.returncode} and without an answer: {done.stderr.strip()[-2000:]}"
-        ) from error
-    for subject, answer in zip(subjects, answers, strict=True):
-        subject.probe = answer
 
 
 class Watch:
@@ -103,7 +118,9 @@ def _is_write(arguments: tuple[Any, ...]) -> bool:
 
 def answer(question: dict[str, Any]) -> list[dict[str, Any]]:
     """Load what is asked for and answer for each subject."""
-    watch, module = Watch(), question["module"]
+    watch, module, patience = Watch(), question["module"], question["patience"]
+    # ends the process, and says in its standard error where it hung
+    faulthandler.dump_traceback_later(patience, exit=True)
     facts: dict[str, Any] = {}
     offered: list[Subject] = []
     if module:
@@ -116,6 +133,7 @@ def answer(question: dict[str, Any]) -> list[dict[str, Any]]:
     answers = []
     for asked in question["subjects"]:
         watch.network, watch.writes = [], []
+        faulthandler.dump_traceback_later(patience, exit=True)
         try:
             subject = _find(asked, offered, module)
             if asked["kind"] == "advantage":
@@ -128,6 +146,7 @@ def answer(question: dict[str, Any]) -> list[dict[str, Any]]:
             answers.append(facts | {"answer": fingerprint, "network": watch.network, "writes": watch.writes})
         finally:
             watch.on = False
+    faulthandler.cancel_dump_traceback_later()
     return answers
 
 
@@ -140,5 +159,8 @@ def _find(asked: dict[str, Any], offered: list[Subject], module: str | None) -> 
     return Subject(component, given=asked["options"], module=module, chat=asked["chat"])
 
 
-if __name__ == "__main__":
-    print(json.dumps(answer(json.load(sys.stdin))))
+def main() -> None:
+    """Answer the question on standard input; what a component prints goes to standard error."""
+    with redirect_stdout(sys.stderr):
+        answers = json.dumps(answer(json.load(sys.stdin)))
+    print(answers)

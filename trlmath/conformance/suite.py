@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,13 +95,19 @@ def _check(subject: Subject) -> Report:
                 f"{subject}: its `conformance` waives {name!r}, which is no property of a "
                 f"{subject.component.kind}.{nearest(name, known)} Properties: {', '.join(known)}."
             )
+    with redirect_stdout(sys.stderr):  # what a component prints is not the report
+        results = _tried(subject, of_kind, waived)
+    return Report(str(subject), subject.component.kind, subject.component.name, results)
+
+
+def _tried(subject: Subject, of_kind: list[Property], waived: dict[str, str]) -> tuple[Result, ...]:
+    if subject.probe and "dead" in subject.probe:  # it would end, or stop, this process too
+        return (Result("tried", "can be built and called", "fail", subject.probe["dead"]),)
     try:
         subject.make()
     except (TrlmathError, TypeError) as error:
-        results: tuple[Result, ...] = (Result("tried", "can be built and called", "fail", str(error)),)
-    else:
-        results = tuple(_result(subject, p, waived) for p in of_kind)
-    return Report(str(subject), subject.component.kind, subject.component.name, results)
+        return (Result("tried", "can be built and called", "fail", str(error)),)
+    return tuple(_result(subject, p, waived) for p in of_kind)
 
 
 def _result(subject: Subject, claim: Property, waived: dict[str, str]) -> Result:

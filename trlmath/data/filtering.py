@@ -126,7 +126,7 @@ class NamedFilter:
             return function(*arguments, **named)
         except TrlmathError as error:
             raise PluginError(f"{self._who}: {error}") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(f"{self._who} raised {type(error).__name__}: {error}. {about}") from error
 
     def _checked(self, decision: Any) -> Keep | Drop:

@@ -75,7 +75,7 @@ def _from_component(name: str, options: dict[str, Any], split: Split) -> list[Pr
         problems = list(dataset.load(split))
     except TrlmathError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(f"{who} raised {type(error).__name__} in load({split!r}): {error}") from error
     wrong = next((p for p in problems if not isinstance(p, Problem)), None)
     if wrong is not None:
