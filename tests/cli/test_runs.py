@@ -46,6 +46,27 @@ def test_list(folder):
     assert [path.name for path in find_runs(folder)] == ["a-first", "b-second", "c-now"]
 
 
+def test_a_run_that_cannot_be_read_hides_no_other(tmp_path):
+    make_run(tmp_path / "fine", steps=1)
+    for name, file in (("no-manifest", "manifest.json"), ("no-metrics", "metrics.jsonl")):
+        (make_run(tmp_path / name, steps=1) / file).write_text("{cut\n{}\n")
+    done = CliRunner().invoke(cli, ["runs", "list", str(tmp_path)], env={"COLUMNS": "120"})
+    assert done.exit_code == 0
+    assert "finished" in done.output
+    assert done.output.count("unreadable") == 2
+    assert "manifest.json is no JSON" in done.output
+    rows = {row["name"]: row for row in json.loads(run("list", tmp_path, "--json"))}
+    assert rows["no-metrics"]["status"] == "unreadable"
+    assert "metrics.jsonl, line 1" in rows["no-metrics"]["error"]
+
+
+def test_a_recipe_that_is_gone_is_not_taken_for_the_defaults(tmp_path):
+    one, two = make_run(tmp_path / "one", steps=1), make_run(tmp_path / "two", steps=1)
+    (two / "recipe.yaml").unlink()
+    differences = recipe_differences(read_run(one), read_run(two))
+    assert ("sampling.temperature", 1.0, None) in differences
+
+
 def test_show(folder):
     text = run("show", folder / "b-second")
     assert "advantage.options.std" in text

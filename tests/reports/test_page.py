@@ -19,7 +19,7 @@ from trlmath.errors import DataError
 from trlmath.reports import page
 from trlmath.reports.page import embedded, render, write_report
 from trlmath.reports.page_charts import thinned
-from trlmath.runs.read import read_run
+from trlmath.runs.read import StoredRun, read_run
 
 browser = pytest.mark.skipif(find_chrome() is None, reason="no Chromium on this machine")
 
@@ -102,6 +102,18 @@ def test_a_run_in_progress_and_one_without_anything(tmp_path):
     text = render([read_run(empty)])
     assert "No training step yet." in text
     assert "No evaluation yet." in text
+
+
+def test_a_cut_or_just_removed_file_of_rollouts(tmp_path, monkeypatch):
+    run = make_run(tmp_path / "run", steps=2)
+    first, last = sorted((run / "rollouts").glob("*.parquet"))
+    gone = last.with_name("step-000009.parquet")
+    monkeypatch.setattr(StoredRun, "rollout_files", lambda self: [last, gone])
+    assert "What is" in render([read_run(run)])
+    first.write_bytes(first.read_bytes()[:50])
+    monkeypatch.undo()
+    with pytest.raises(DataError, match=r"step-000000\.parquet cannot be read"):
+        render([read_run(run)])
 
 
 def test_a_plugins_section_is_text(runs, monkeypatch):

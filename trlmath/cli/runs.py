@@ -29,10 +29,10 @@ def runs() -> None:
 def list_(folder: Path, as_json: bool) -> None:
     """List the runs in FOLDER (default: ./runs), oldest first."""
     with readable_errors():
-        from trlmath.reports.run_tables import print_runs, run_row
-        from trlmath.runs.read import find_runs, read_run
+        from trlmath.reports.run_tables import list_row, print_runs
+        from trlmath.runs.read import find_runs
 
-        rows = [run_row(read_run(path)) for path in find_runs(folder)]
+        rows = [list_row(path) for path in find_runs(folder)]
         if as_json:
             click.echo(json.dumps(rows, indent=2))
         else:

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pyarrow.parquet
 
-from trlmath.errors import visible
+from trlmath.errors import DataError, visible
 from trlmath.evaluation.sample import Sample
 from trlmath.runs.read import StoredRun
 
@@ -61,7 +62,7 @@ def _bounded(rows: Sequence[Mapping[str, Any]], budget: int) -> list[dict[str, A
 def _rollouts(file: Path) -> list[dict[str, Any]]:
     found = []
     iteration = re.fullmatch(r"iteration-(\d+)", file.stem)
-    for row in pyarrow.parquet.read_table(file).to_pylist():
+    for row in _rows(file):
         parts = {
             k.removeprefix("part/"): v for k, v in row.items() if k.startswith("part/") and v is not None
         }
@@ -83,6 +84,17 @@ def _rollouts(file: Path) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    try:
+        return pyarrow.parquet.read_table(file).to_pylist()
+    except FileNotFoundError:  # run.keep_rollouts: the run, still going on, has just removed it
+        return []
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(
+            f"{file} cannot be read: {str(error).rstrip('.')}. It was cut or changed: remove it; the others can be read."
+        ) from error
 
 
 def _sample_row(sample: Sample) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -24,12 +25,21 @@ from trlmath.runs.compare import (
     recipe_differences,
 )
 from trlmath.runs.metrics_table import find
-from trlmath.runs.read import StoredRun, changed_from_defaults
+from trlmath.runs.read import StoredRun, changed_from_defaults, read_run
 
 # what `runs diff` shows without --all
 MAIN = ("train/reward", "train/both", "train/answer", "train/format", "train/loss", "train/entropy",
         "train/completions/mean_length", "train/completions/clipped_ratio", "train/frac_reward_zero_std",
         "train/grad_norm", "time/step", "time/generate", "time/update", "memory/host")  # fmt: skip
+
+
+def list_row(path: Path) -> dict[str, Any]:
+    """One run's row of the list; one that cannot be read says why, and hides no other."""
+    try:
+        return run_row(read_run(path))
+    except DataError as error:
+        empty = dict.fromkeys(("recipe", "started", "time", "reward", "before", "after"))
+        return {"name": path.name, "status": "unreadable", "steps": 0, **empty, "error": str(error)}
 
 
 def run_row(run: StoredRun) -> dict[str, Any]:
@@ -73,6 +83,9 @@ def print_runs(rows: Sequence[dict[str, Any]], folder: str) -> None:
         both = " → ".join(_percent(row[name]) for name in ("before", "after") if row[name] is not None)
         table.add_row(*(visible("" if c is None else c) for c in cells), _number(row["reward"], 2), both)
     console.print(table)
+    for row in rows:
+        if row.get("error"):
+            console.print(visible(row["error"]), markup=False, soft_wrap=True)
 
 
 def print_run(run: StoredRun) -> None:

@@ -62,6 +62,8 @@ def last_settings(run: StoredRun) -> dict[str, str]:
 
 def _current(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
     """The recipe with the keys that came after it was written, at their defaults."""
+    if not recipe:  # the file is gone: what it said is not known
+        return {}
     try:
         return parse_recipe(dict(recipe)).to_dict()
     except RecipeError:  # of another version of the schema: compared as it is

@@ -108,9 +108,7 @@ def find_runs(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}. Give the folder that holds the runs.")
     found = [child for child in folder.iterdir() if child.is_dir() and is_run(child)]
-    return sorted(
-        found, key=lambda child: (str(_json(child / "manifest.json").get("started", "")), child.name)
-    )
+    return sorted(found, key=lambda child: (_started(child), child.name))
 
 
 def lines_of(file: Path) -> Iterator[dict[str, Any]]:
@@ -162,13 +160,22 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
+def _started(path: Path) -> str:
+    try:
+        return str(_json(path / "manifest.json").get("started", ""))
+    except DataError:  # whoever reads the run is told
+        return ""
+
+
 def _json(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise DataError(f"{file} is no JSON: {error}.") from error
+        raise DataError(
+            f"{file} is no JSON: {error}. It was cut or changed: mend it, or remove it; the rest can be read."
+        ) from error
     return value if isinstance(value, dict) else {}
 
 
