@@ -92,8 +92,9 @@ def _rows(file: Path) -> list[dict[str, Any]]:
     except FileNotFoundError:  # run.keep_rollouts: the run, still going on, has just removed it
         return []
     except (pyarrow.ArrowException, OSError) as error:
+        why = str(error).rstrip(".")
         raise DataError(
-            f"{file} cannot be read: {str(error).rstrip('.')}. It was cut or changed: remove it; the others can be read."
+            f"{file} cannot be read: {why}. It was cut or changed: remove it; the others can be read."
         ) from error
 
 
