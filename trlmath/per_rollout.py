@@ -27,6 +27,8 @@ class PerRollout:
     of these names, else they are ``{}`` and ``""``. A coroutine function is awaited.
     """
 
+    independent = True
+
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         given = inspect.signature(function).parameters.values()

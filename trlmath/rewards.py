@@ -57,6 +57,8 @@ class RewardCaller:
         parameters = inspect.signature(self.function).parameters
         self._takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         self._named = {n: p for n, p in parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+        # each completion is graded by itself, so that grading may begin before all are there
+        self.independent = bool(getattr(self.function, "independent", False))
         self._columns = dict(entry.columns)
         for parameter in self._columns:
             if parameter not in self._named and not self._takes_all:

@@ -20,6 +20,7 @@ class R1Zero:
     format exactly as CS336's ``r1_zero_reward_fn`` does; ``strict`` closes its loopholes.
     """
 
+    independent: ClassVar = True
     mode: Literal["strict", "reference"] = "strict"
 
     def __call__(
@@ -35,6 +36,8 @@ class Boxed:
     The style of DeepSeek and Qwen: a box inside unfinished thinking is a draft and does not count.
     """
 
+    independent: ClassVar = True
+
     def __call__(
         self, completions: Sequence[str], answer: Sequence[Any], finish_reasons: Sequence[str] | None = None
     ) -> list[Grade]:
@@ -45,6 +48,7 @@ class Boxed:
 class Accuracy:
     """1 when the answer is right whatever the format, else 0; `style` says where to look for it."""
 
+    independent: ClassVar = True
     style: Style = "r1_zero"
 
     def __call__(
@@ -58,6 +62,7 @@ class Accuracy:
 class Format:
     """1 when the format of `style` is kept, else 0, whatever the answer; `mode` as for ``r1_zero``."""
 
+    independent: ClassVar = True
     style: Style = "r1_zero"
     mode: Literal["strict", "reference"] = "strict"
 
@@ -86,6 +91,7 @@ class Length:
     L_max.
     """
 
+    independent: ClassVar = True
     target: int
     max: int
     conformance: ClassVar = {"options": {"target": 2, "max": 4}}

@@ -35,6 +35,7 @@ class ServerSampler:
 
     name = "server"
     shares_weights = False
+    streams = True  # groups can be had as they finish
 
     def __init__(
         self,
@@ -74,9 +75,13 @@ class ServerSampler:
                 )
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], settings: SamplingSettings, n: int = 1
+        self,
+        prompts: Sequence[Sequence[int]],
+        settings: SamplingSettings,
+        n: int = 1,
+        on_group: Callable[[int, Group], None] | None = None,
     ) -> list[Group]:
-        """See `Sampler.generate`."""
+        """See `Sampler.generate`; `on_group` is called with a prompt's number and its group as it comes."""
         if self._weights is not None:
             self._weights.check(self.connections)
         # a server not started by us tells log-probabilities of the model, which are those drawn from only
@@ -93,7 +98,10 @@ class ServerSampler:
             body = self._body(model, list(prompts[number]), settings, n, number)
             answer = connection.ask("/v1/completions", body, tries=3)
             rollouts = (_rollout(choice, known, connection.url) for choice in _choices(answer, n))
-            return Group("", tuple(prompts[number]), tuple(rollouts))
+            group = Group("", tuple(prompts[number]), tuple(rollouts))
+            if on_group is not None:
+                on_group(number, group)
+            return group
 
         with ThreadPoolExecutor(self.concurrency * len(self.connections)) as pool:
             pending = [pool.submit(draw, number) for number in range(len(prompts))]

@@ -26,6 +26,7 @@ from trlmath.training import group_filters, metrics
 from trlmath.training.advantages import combine_rewards, compute_advantages
 from trlmath.training.checkpointing import Checkpointed
 from trlmath.training.composed import composed_matrix
+from trlmath.training.early_grading import EarlyGrading
 from trlmath.training.engine import engine_dtype
 from trlmath.training.order import OrderedPrompts
 from trlmath.training.refill import Drawn, draw, further_rows
@@ -98,6 +99,7 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
         self._calls = [_RewardCall(reward) for reward in algorithm.rewards]
         self._groups: list[Group] = []
         self._prompts = list(prompts)
+        self._asked: list[int] = []  # dataset rows of the prompts that are rolled out
         self._drawn: Drawn | None = None  # a refilled step, rolled out before TRL asks for it
         self._reward_matrix = torch.empty(0)
         self.microbatch_tokens = algorithm.microbatch_tokens
@@ -160,7 +162,10 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
         started = time.perf_counter()
         unique = prompts[::size]
         prompt_ids = self._tokenizer(text=list(unique))["input_ids"]
-        groups = sampler.generate(prompt_ids, self.settings, n=size)
+        rows = [self._rows[row] for row in self._asked]
+        with EarlyGrading(self._calls if mode == "train" else (), rows, unique, self.state) as early:
+            streamed = {"on_group": early.take} if hasattr(sampler, "streams") else {}
+            groups = sampler.generate(prompt_ids, self.settings, n=size, **streamed)
         self._groups = [replace(g, prompt=p) for g, p in zip(groups, unique, strict=True)]
         self.spent("generate", started)
 
@@ -235,7 +240,7 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
 
         def roll_out(rows: list[int]) -> tuple[list[Group], torch.Tensor]:
             share = len(rows) // world
-            mine = rows[rank * share : (rank + 1) * share]
+            mine = self._asked = rows[rank * share : (rank + 1) * share]
             self._sample([self._prompts[row] for row in mine for _ in range(size)])
             graded: list[dict[str, Any]] = [
                 {"row": row, "finish_reasons": rollout.finish_reason}
@@ -268,11 +273,12 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         mode = "train" if self.model.training else "eval"
         self._drawn = None
+        size = self.num_generations if mode == "train" else self.num_generations_eval
+        self._asked = [item["row"] for item in inputs[::size]]
         if mode == "train" and self.algorithm.refill_rounds:
             inputs = self._fill(inputs)
         output = super()._generate_and_score_completions(inputs)
         drawn, self._drawn = self._drawn, None
-        size = self.num_generations if mode == "train" else self.num_generations_eval
         rows = len(inputs)
         mine = slice(self.accelerator.process_index * rows, (self.accelerator.process_index + 1) * rows)
         groups: list[Group] = gather_object(self._groups)
@@ -362,10 +368,13 @@ class _RewardCall:
 
     def __init__(self, reward: Any) -> None:
         self.reward, self.grades, self.columns = reward, list[Grade](), dict[str, list]()
+        self.early: list[Grade] | None = None  # of these completions, graded while others were generated
         self.__name__ = str(getattr(reward, "name", "reward"))
 
     def __call__(self, **kwargs: Any) -> list[float | None]:
-        self.grades = self.reward(**{**self.columns, **kwargs})  # a rollout's own go before a column's
+        early, self.early = self.early, None
+        # a rollout's own go before a column's
+        self.grades = self.reward(**{**self.columns, **kwargs}) if early is None else early
         return [grade.reward for grade in self.grades]
 
 

@@ -299,6 +299,8 @@ class TrainingRun(ABC):
     ) -> None:
         if error is not None:
             self._record_failure(error)
+            if self._files and self.recipe.run.report:
+                self.display.report(self.directory)  # how far it came, and why it ended
         self._close()
 
     def _record_failure(self, error: BaseException) -> None:

@@ -1,0 +1,109 @@
+"""Finished groups are graded while others are generated, to the same grades; where a reward allows it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+
+from trlmath.training.early_grading import EarlyGrading
+from trlmath.types import Grade, Group, Rollout
+
+
+class Call:
+    def __init__(self, reward):
+        self.reward, self.early = reward, None
+
+
+class Independent:
+    name, independent = "independent", True
+
+    def __init__(self):
+        self.threads, self.batches = set(), []
+
+    def __call__(self, *, completions, answer, prompts, finish_reasons, **_):
+        self.threads.add(threading.current_thread().name)
+        self.batches.append((prompts[0], answer, finish_reasons))
+        return [Grade(len(text) + float(a)) for text, a in zip(completions, answer, strict=True)]
+
+
+class Together:
+    name = "together"
+
+    def __call__(self, **_):
+        raise AssertionError("it sees all or nothing")
+
+
+def group(*texts):
+    return Group("", (1,), tuple(Rollout(t, (1,) * len(t)) for t in texts))
+
+
+def test_groups_are_graded_as_they_come_in_the_prompts_order():
+    good, other = Call(Independent()), Call(Together())
+    rows = [{"answer": "10"}, {"answer": "20"}]
+    with EarlyGrading([good, other], rows, ["p", "q"], None) as early:
+        early.take(1, group("abc", "a"))
+        deadline = time.monotonic() + 5
+        while not good.reward.batches and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert good.reward.batches == [("q", ["20", "20"], ["stop", "stop"])], "before the other has come"
+        early.take(0, group("ab", "abcd"))
+    assert [g.reward for g in good.early] == [12.0, 14.0, 23.0, 21.0]
+    assert other.early is None
+    assert all(name.startswith("grading") for name in good.reward.threads)
+
+
+def test_a_reward_that_raises_is_heard_and_a_failed_engine_leaves_nothing():
+    class Broken(Independent):
+        def __call__(self, **_):
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"), EarlyGrading([Call(Broken())], [{}], ["p"], None) as early:
+        early.take(0, group("a"))
+    call = Call(Independent())
+    with pytest.raises(OSError, match="gone"):
+        take_and_fail(call)
+    assert call.early is None
+
+
+def take_and_fail(call):
+    with EarlyGrading([call], [{"answer": "1"}], ["p"], None) as early:
+        early.take(0, group("a"))
+        raise OSError("gone")
+
+
+def test_a_trainer_with_a_streaming_engine_gets_the_same_rewards(make_trainer):
+    """The transformers engine, made to hand out groups last first, as a server may."""
+
+    class Letters:
+        name = "letters"
+
+        def __init__(self, independent):
+            self.independent, self.sizes = independent, []
+
+        def __call__(self, *, completions, **_):
+            self.sizes.append(len(completions))
+            return [Grade(text.count("e") / 10) for text in completions]
+
+    def rewards_of(independent):
+        reward = Letters(independent)
+        trainer = make_trainer({"rewards": [reward]}, max_steps=2)
+        plain = trainer.sampler.generate
+
+        def streamed(prompts, settings, n=1, on_group=None):
+            groups = plain(prompts, settings, n=n)
+            for number in reversed(range(len(groups))):
+                on_group(number, groups[number])
+            return groups
+
+        trainer.sampler.generate, trainer.sampler.streams = streamed, True
+        torch.manual_seed(0)
+        trainer.train()
+        return reward.sizes, [row["reward"] for row in trainer.state.log_history if "reward" in row]
+
+    sizes, early = rewards_of(True)
+    whole, late = rewards_of(False)
+    assert early == late
+    assert (set(sizes), set(whole)) == ({4}, {8})
