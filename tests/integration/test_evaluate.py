@@ -96,6 +96,9 @@ def test_the_command_leaves_samples_report_and_tables(tmp_path):
     for piece in ("both rate", "pass@2", "what helps", "add up to 16", "by family", "entropy"):
         assert piece in text
     assert all(len(line) <= 80 for line in done.output.splitlines() if line.startswith(("│", "┃")))
+    log = (out / "console.log").read_text()
+    for piece in ("model    nano", "evaluate sampled", "pass@2"):
+        assert piece in log
 
 
 def test_options_need_a_model_and_training_keys_are_refused():

@@ -78,3 +78,5 @@ def test_how_a_run_failed_is_in_its_log(tmp_path):
     assert status == 1, text
     assert "failed: PluginError" in (directory / "console.log").read_text()
     assert "\x1b" not in (directory / "console.log").read_text()
+    page = (directory / "report.html").read_text()
+    assert "no \\x1b luck" in page, "the page says why the run ended"

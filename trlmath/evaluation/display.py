@@ -43,7 +43,7 @@ class Display(Protocol):
         """Write what is said from here on to `file` too."""
 
     def report(self, directory: Path) -> None:
-        """Make the page of a finished run; never fails."""
+        """Make the page of a run that has ended; never fails."""
 
     def rows(self, shown: Sequence[ShownRow]) -> None:
         """Show rows of training data: what is given, trained and padded."""

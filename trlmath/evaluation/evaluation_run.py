@@ -64,6 +64,7 @@ class EvaluationRun:
         self._files = self._open() if self._main else None
         self._view = RunView(self.directory, recipe)
         self._done = self._shared_rows()
+        self.display.record(self.directory / "console.log")
         self.display.note(f"run      {self.directory}")
         self.display.note(
             f"data     {len(self._prepared.data.problems)} problems of {self._identity['dataset']}"
@@ -101,6 +102,7 @@ class EvaluationRun:
             status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
             self._manifest |= {"status": status, "error": f"{type(error).__name__}: {error}"}
             self._files.write_json("manifest.json", self._manifest)
+            self._files.log(f"{status}: {type(error).__name__}: {error}")
             if (self.directory / "samples.jsonl").exists():
                 self.display.note(f"the same command goes on from {self.directory / 'samples.jsonl'}")
         self._held.close()
