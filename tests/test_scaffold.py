@@ -60,7 +60,7 @@ def test_the_command_says_what_comes_next(tmp_path):
     assert (tmp_path / "trlmath-brief" / "trlmath_brief.py").exists()
 
 
-@pytest.mark.parametrize("name", ["Shout", "9lives", "a b", "a--b", "../x", "", "_x"])
+@pytest.mark.parametrize("name", ["Shout", "9lives", "a b", "a--b", "../x", "", "_x", "true", "null"])
 def test_a_name_that_cannot_be_one(name, tmp_path):
     with pytest.raises(RecipeError, match="cannot be a plugin's name"):
         write_plugin(name, "reward", tmp_path)
@@ -72,3 +72,9 @@ def test_a_name_that_is_taken(tmp_path):
     write_plugin("length", "filter", tmp_path)
     with pytest.raises(RecipeError, match="exists already"):
         write_plugin("length", "dataset", tmp_path)
+
+
+def test_a_file_is_no_folder_to_write_into(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecipeError, match="is a file"):
+        write_plugin("brief", "reward", tmp_path / "file")

@@ -80,7 +80,9 @@ def test_plugins_list_as_json_and_of_one_kind(run):
     data = json.loads(run("plugins", "list", "--json", "--kind", "filter").output)
     assert {c["kind"] for c in data["components"]} == {"filter"}
     (length,) = [c for c in data["components"] if c["name"] == "prompt_length"]
-    assert length["options"] == ["max: int", "min: int = 0"]
+    told = [(o["name"], o["type"], o["required"], o["default"]) for o in length["options"]]
+    assert told == [("max", "int", True, None), ("min", "int", False, 0)]
+    assert all(option["doc"] for option in length["options"])
     assert length["distribution"] == "trlmath"
     assert data["broken"] == []
 

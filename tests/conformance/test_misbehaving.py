@@ -55,3 +55,8 @@ def test_advantages_that_are_nan_are_told_once(tmp_path):
     failed = {result.property for result in report.failures}
     assert "finite" in failed
     assert "deterministic" not in failed
+
+
+def test_a_file_alone_is_no_component(tmp_path):
+    done = CliRunner().invoke(cli, ["plugins", "check", str(tmp_path / "mine.py")])
+    assert "mine.py:NAME" in str(done.exception)

@@ -11,7 +11,7 @@ import click
 
 from trlmath.components import KINDS, Component
 from trlmath.errors import PluginError, TrlmathError, nearest
-from trlmath.options import REQUIRED, told_of_option
+from trlmath.options import REQUIRED, told_of_option, type_name
 from trlmath.plugins import Plugins, discover
 
 
@@ -212,13 +212,40 @@ def _as_text(found: Plugins, components: list[Component]) -> str:
     return "\n".join(lines)
 
 
+def _options_as_data(component: Component) -> list[dict[str, Any]] | None:
+    """The options as plain data; None where they are not known without importing, or cannot be read."""
+    if component.lazy:
+        return None
+    try:
+        options = component.options.values()
+    except TrlmathError:  # `_options` has the reason, in the list as text
+        return None
+    return [
+        {
+            "name": option.name,
+            "type": type_name(option.annotation),
+            "required": option.default is REQUIRED,
+            "default": _plain(option.default),
+            "doc": told_of_option(component.doc, option.name),
+        }
+        for option in options
+    ]
+
+
+def _plain(value: Any) -> Any:
+    """A default as JSON has it, else as Python writes it; null for none."""
+    if value is REQUIRED or value is None or isinstance(value, (bool, int, float, str)):
+        return None if value is REQUIRED else value
+    return repr(value) if value is not ... else "..."
+
+
 def _as_data(found: Plugins, components: list[Component]) -> dict[str, Any]:
     return {
         "components": [
             {
                 "kind": c.kind,
                 "name": c.name,
-                "options": _options(c),
+                "options": _options_as_data(c),
                 "distribution": c.origin.distribution,
                 "version": c.origin.version,
                 "place": c.origin.place,

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import jinja2
+import yaml
 
 from trlmath import __version__
 from trlmath.components import KINDS, PLURAL, Kind
@@ -45,12 +46,16 @@ def write_plugin(name: str, kind: Kind, into: Path) -> Path:
             "brief-answers."
         )
     component = short.replace("-", "_")
+    if not isinstance(yaml.safe_load(component), str):
+        raise RecipeError(f"{name!r} cannot be a plugin's name: in a recipe {component} is not a text.")
     taken = discover().registry.names(kind)
     if component in taken:
         raise RecipeError(
             f"there is a {kind} {component!r} already (`trlmath plugins show`); choose another."
         )
     folder = into / name
+    if into.exists() and not into.is_dir():
+        raise RecipeError(f"{into} is a file. Give the folder to write into.")
     if folder.exists():
         raise RecipeError(
             f"{folder} exists already; nothing in it was changed. Choose another name or --into."
