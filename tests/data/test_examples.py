@@ -68,10 +68,16 @@ def test_rows_without_anything_to_train_are_dropped_with_their_reason(tokenizer)
         Problem("b", trace=" \n"),
         Problem("c", trace="ok"),
         Problem("d", trace="one<|endoftext|>two"),
+        Problem("e", trace=None, prompt=({"role": "user", "content": "e"},)),
     ]
     found = tokenize_traces(problems, PROMPT, tokenizer)
     assert [e.row for e in found.examples] == [2]
-    assert reasons(found) == [(0, "no trace"), (1, "empty trace"), (3, "end-of-text inside the trace")]
+    assert reasons(found) == [
+        (0, "no trace"),
+        (1, "empty trace"),
+        (3, "end-of-text inside the trace"),
+        (4, "no message of the assistant"),
+    ]
     assert {(e.moment, e.filter) for e in found.dropped} == {("trace", "tokenize")}
 
 

@@ -109,6 +109,7 @@ def test_a_killed_run_ends_to_the_bit_as_an_unbroken_one(tmp_path, script, argum
     done = launch(*arguments, f"run.dir={broken}", script=script)
     assert done.returncode == 0, done.stderr[-3000:]
     assert re.search(r"resume   after step [2468]\b", done.stdout)
+    assert len(re.findall(r"^train  (\d+)/\1\b", done.stdout, re.M)) == 1  # the last step is told once
     assert told(broken) == told(whole)
     assert json.loads((broken / "manifest.json").read_text())["status"] == "finished"
 

@@ -149,6 +149,24 @@ def test_a_reporter_is_known_and_installed(monkeypatch):
     check_trainer(parse_recipe({"run": {"report_to": "mlflow"}}))
 
 
+@pytest.mark.parametrize(
+    ("data", "algorithm", "wanted"),
+    [
+        ({"early_stop": {}}, "sft", "early_stop: .* evaluation.every"),
+        ({"early_stop": {}, "evaluation": {"enabled": False}}, "expert_iteration", "early_stop: "),
+        ({"run": {"keep_best": "eval/both"}}, "grpo", "run.keep_best: .* evaluation.every"),
+        ({"early_stop": {}, "run": {"keep_best": "eval/both"}}, "sft", "early_stop: .*\nrun.keep_best: "),
+    ],
+)
+def test_what_waits_for_an_evaluation_that_never_comes_is_refused(data, algorithm, wanted):
+    from trlmath.recipe import check_sections, parse_recipe
+
+    with pytest.raises(RecipeError, match=wanted):
+        check_sections(parse_recipe(data), algorithm)
+    every = 0 if algorithm == "expert_iteration" else 5
+    check_sections(parse_recipe({**data, "evaluation": {"every": every}}), algorithm)
+
+
 def test_a_section_that_the_algorithm_does_not_read_is_an_error():
     from trlmath.recipe import check_sections, parse_recipe
 

@@ -71,6 +71,7 @@ def test_a_bfloat16_model_is_averaged_in_float32():
 def test_only_every_so_many_steps_count():
     average, model = WeightAverage(AveragingSection(kind="last", last=2, every=3)), model_of(0.0)
     for step in range(1, 8):
+        assert average.empty == (step <= 3)
         with torch.no_grad():
             model.weight.fill_(step)
         average.on_step_end(None, type("State", (), {"global_step": step}), None, model=model)

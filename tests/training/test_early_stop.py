@@ -8,7 +8,7 @@ import pytest
 
 from trlmath.errors import RecipeError
 from trlmath.recipe.schema import EarlyStopSection
-from trlmath.training.early_stop import EarlyStop
+from trlmath.training.early_stop import EarlyStop, measured
 
 
 def stopped_at(values, **section):
@@ -39,6 +39,11 @@ def test_an_unknown_metric_is_named_with_what_there_is():
     stop = EarlyStop(EarlyStopSection(metric="eval/boht"))
     with pytest.raises(RecipeError, match="early_stop.metric: got 'eval/boht'.*eval/both.*Did you mean"):
         stop.record({"eval/both": 0.1, "eval/format": 0.2})
+
+
+def test_another_key_is_named_by_its_own_name():
+    with pytest.raises(RecipeError, match="^run.keep_best: got 'train/loss'; .* eval/both"):
+        measured("run.keep_best", "train/loss", {"eval/both": 0.1})
 
 
 def test_it_says_why():

@@ -16,7 +16,7 @@ from trlmath.data.prompts import Prompt
 from trlmath.errors import DataError, nearest
 from trlmath.types import Problem
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever `masks.encode` gives other tokens for the same input."""
 
 _BATCH = 512

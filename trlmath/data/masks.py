@@ -15,6 +15,7 @@ from trlmath.types import Problem
 
 OverLong = Literal["drop", "cut"]
 NO_TRACE = "no trace"
+NO_ANSWER = "no message of the assistant"
 EMPTY = "empty trace"
 INNER_END = "end-of-text inside the trace"
 NO_MARKS = "the chat template marks no token of the answer"
@@ -71,7 +72,7 @@ def encode(
         )
     for i, problem in enumerate(problems):
         if problem.trace is None:
-            encoded.append(Encoded(i, [], [], NO_TRACE))
+            encoded.append(Encoded(i, [], [], NO_ANSWER if isinstance(problem.prompt, tuple) else NO_TRACE))
         elif isinstance(problem.prompt, tuple):
             answers = _conversation(i, problem.prompt, problem.trace, tokenizer)
             encoded += (_fit(one, tokenizer.eos_token_id, max_length, over_long) for one in answers)

@@ -44,6 +44,7 @@ UNREAD: dict[str, dict[str, str]] = {
 def check_sections(recipe: Recipe, algorithm: str) -> None:
     """Raise RecipeError naming every section or key set to something that `algorithm` would not read.
 
+    A key that waits for an evaluation which the recipe never makes counts as one.
     A section written out with its defaults, as in a run's own ``recipe.yaml``, is no error.
     """
     plain, with_batch = Recipe(), Recipe(batch=BatchSection())
@@ -52,8 +53,30 @@ def check_sections(recipe: Recipe, algorithm: str) -> None:
         given, what = _value(recipe, name), "key" if "." in name else "section"
         if given is not None and given != _value(with_batch if what == "key" else plain, name):
             errors.append(f"{name}: is not read by {algorithm}: {why}. Remove the {what}.")
+    errors += _never(recipe, algorithm)
     if errors:
         raise RecipeError("\n".join(errors))
+
+
+def _never(recipe: Recipe, algorithm: str) -> list[str]:
+    """A sentence for each key that decides by evaluations while training, where there is none."""
+    evaluation, each_iteration = recipe.evaluation, algorithm == "expert_iteration"
+    if evaluation.enabled and (evaluation.every or each_iteration):
+        return []
+    missing = "Set evaluation.enabled=true"
+    missing += "" if each_iteration else " and evaluation.every to a number of steps"
+    errors = []
+    if recipe.early_stop and algorithm in ("sft", "expert_iteration"):
+        errors.append(
+            f"early_stop: nothing is evaluated while training, so it could never stop. {missing}, or remove "
+            "early_stop."
+        )
+    if recipe.run.keep_best and algorithm in ("grpo", "sft"):
+        errors.append(
+            f"run.keep_best: nothing is evaluated while training, so no checkpoint is best. {missing}, or "
+            "remove run.keep_best."
+        )
+    return errors
 
 
 def _value(recipe: Recipe, name: str) -> Any:

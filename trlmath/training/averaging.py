@@ -13,6 +13,8 @@ from transformers import TrainerCallback
 
 from trlmath.recipe.schema import AveragingSection
 
+NOT_AVERAGED = "averaging: of {steps} steps none counted (averaging.every={every}): the last weights stay"
+
 
 class WeightAverage(TrainerCallback):
     """The average of a model's trained parameters, in float32, taken as training goes.
@@ -54,6 +56,11 @@ class WeightAverage(TrainerCallback):
     def _ema(self, average: torch.Tensor, new: torch.Tensor, seen: torch.Tensor | int) -> torch.Tensor:
         decay = self.section.decay
         return average.lerp(new, (1 - decay) / (1 - decay ** (int(seen) + 1)))
+
+    @property
+    def empty(self) -> bool:
+        """Whether no weights have counted yet."""
+        return self._average is None and not self._snapshots
 
     @torch.no_grad()
     def keep(self, model: torch.nn.Module) -> None:

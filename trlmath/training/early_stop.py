@@ -29,12 +29,7 @@ class EarlyStop:
             RecipeError: the evaluation has no such metric.
         """
         name = self.section.metric
-        if name not in numbers:
-            raise RecipeError(
-                f"early_stop.metric: got {name!r}; an evaluation of this recipe has: "
-                f"{', '.join(sorted(numbers))}.{nearest(name, numbers)}"
-            )
-        value, sign = numbers[name], 1 if self.section.mode == "max" else -1
+        value, sign = measured("early_stop.metric", name, numbers), 1 if self.section.mode == "max" else -1
         better = self.best is None or sign * (value - self.best) > self.section.min_delta
         if better and not math.isnan(value):
             self.best, self.waited = value, 0
@@ -55,3 +50,17 @@ class EarlyStop:
         """In words."""
         best = "a number" if self.best is None else f"{self.best:.4g}"
         return f"{self.section.metric} has not improved on {best} in {self.waited} evaluations"
+
+
+def measured(key: str, name: str, numbers: Mapping[str, float]) -> float:
+    """The metric `name`, which the recipe's `key` asks for, of an evaluation's `numbers`.
+
+    Raises:
+        RecipeError: the evaluation has no such metric.
+    """
+    if name not in numbers:
+        raise RecipeError(
+            f"{key}: got {name!r}; an evaluation of this recipe has: {', '.join(sorted(numbers))}."
+            f"{nearest(name, numbers)}"
+        )
+    return numbers[name]

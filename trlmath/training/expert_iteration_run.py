@@ -23,7 +23,7 @@ from trlmath.evaluation.report import EvaluationReport
 from trlmath.evaluation.run import EvaluationSet
 from trlmath.evaluation.sample import Sample
 from trlmath.plugins import notify
-from trlmath.recipe import Recipe
+from trlmath.recipe import Recipe, check_sections
 from trlmath.recipe.schema import BatchSection, EvaluationSetting, ExpertIterationSection
 from trlmath.runs.appended import cut_back
 from trlmath.runs.directory import RunDirectory
@@ -31,7 +31,7 @@ from trlmath.runs.lock import RunLock
 from trlmath.runs.rollouts import write_rollouts
 from trlmath.sampling.sampler import Sampler
 from trlmath.training import expert_iteration as pieces
-from trlmath.training.averaging import WeightAverage
+from trlmath.training.averaging import NOT_AVERAGED, WeightAverage
 from trlmath.training.display import Display
 from trlmath.training.early_stop import EarlyStop
 from trlmath.training.engine import sampler_factory
@@ -165,6 +165,8 @@ class ExpertIterationRun(TrainingRun):
                 watching=watching,
             )
         if average:
+            if average.empty:
+                self.display.note(NOT_AVERAGED.format(steps=taken, every=average.section.every))
             average.keep(self.trainer.model)
         self.progress.steps, self.progress.tokens = self.progress.steps + taken, self.trainer.tokens
         self._log(iteration, {}, {"time/sft": time.perf_counter() - started})
@@ -227,6 +229,7 @@ class ExpertIterationRun(TrainingRun):
     # -- what the base asks for -------------------------------------------------------------------
 
     def _prepare(self) -> Prepared:
+        check_sections(self.recipe, "expert_iteration")
         prepared = prepare(self.recipe, moments=("example", "trace"))
         asked, rows = self.section.problems_per_iteration, len(prepared.problems)
         if asked > rows:

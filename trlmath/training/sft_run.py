@@ -12,9 +12,10 @@ from accelerate.utils import DistributedType
 
 from trlmath.data.shown import show_examples, summary
 from trlmath.errors import RecipeError
+from trlmath.recipe import check_sections
 from trlmath.recipe.schema import BatchSection
 from trlmath.sampling.sampler import Sampler
-from trlmath.training.averaging import WeightAverage
+from trlmath.training.averaging import NOT_AVERAGED, WeightAverage
 from trlmath.training.early_stop import EarlyStop
 from trlmath.training.engine import sampler_factory
 from trlmath.training.kept import KeptAverage, KeptEarlyStop
@@ -41,11 +42,7 @@ class SftRun(SteppedRun):
 
     def _prepare(self) -> PreparedSft:
         recipe = self.recipe
-        if recipe.early_stop and not (recipe.evaluation.enabled and recipe.evaluation.every):
-            raise RecipeError(
-                "early_stop: nothing is evaluated while training, so it could never stop. Set "
-                "evaluation.enabled=true and evaluation.every to a number of steps, or remove early_stop."
-            )
+        check_sections(recipe, "sft")
         self.average = WeightAverage(recipe.averaging) if recipe.averaging else None
         self._early_stop = EarlyStop(recipe.early_stop) if recipe.early_stop else None
         self._engine: LiveEngine | None = None
@@ -127,6 +124,8 @@ class SftRun(SteppedRun):
         ]
         self._fit()
         if self.average:
+            if self.average.empty:
+                self.display.note(NOT_AVERAGED.format(steps=self.step, every=self.average.section.every))
             self.average.keep(self.trainer.model)
 
     def _noted(self) -> Mapping[str, Any]:

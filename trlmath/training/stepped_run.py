@@ -23,6 +23,7 @@ from trlmath.runs.directory import RunDirectory
 from trlmath.runs.lock import RunLock
 from trlmath.runs.rollouts import drop_rollouts
 from trlmath.training.display import Display
+from trlmath.training.early_stop import measured
 from trlmath.training.health_callback import HealthCheck
 from trlmath.training.iteration_state import saved_rows
 from trlmath.training.memory import GiveBack
@@ -123,8 +124,10 @@ class SteppedRun(TrainingRun):
         ):
             stop = StopAtBoundary(request, self._boundary, self.processes)
             self._watch(stop, self._health, GiveBack())
-            self.watch.advance(done) if done else None
-            if path and done >= self._steps():
+            ended = done >= self._steps()
+            # where training goes on, the observer tells of the step before again
+            self.watch.advance(done if ended else done - 1) if done else None
+            if path and ended:
                 self.trainer._load_from_checkpoint(str(path))
                 self.trainer.state = TrainerState.load_from_json(str(path / "trainer_state.json"))
             else:
@@ -170,8 +173,10 @@ class SteppedRun(TrainingRun):
 
     def _note_best(self) -> None:
         metric = self.recipe.run.keep_best
-        value = self.numbers.get(metric) if metric else None
-        if value is None or math.isnan(value) or not self.step:
+        if metric is None:
+            return
+        value = measured("run.keep_best", metric, self.numbers)
+        if math.isnan(value) or not self.step:
             return
         if self._best is None or value > self._best[0]:
             # of this step, if it is one after which a checkpoint is written
