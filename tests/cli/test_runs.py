@@ -60,6 +60,33 @@ def test_a_run_that_cannot_be_read_hides_no_other(tmp_path):
     assert "metrics.jsonl, line 1" in rows["no-metrics"]["error"]
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "told"),
+    [
+        ("manifest.json", '{"rows": "x"}', "'rows' is str"),
+        ("manifest.json", '{"rows": {"train": "x"}}', "rows.train is str"),
+        ("manifest.json", '{"command": 7}', "'command' is int"),
+        ("metrics.jsonl", '{"train/loss": 2}', "line 1 has no number as its 'step': None"),
+        ("metrics.jsonl", '{"step": "<script>"}', "'step': '<script>'"),
+        ("evaluation/reports.jsonl", '{"name": 5}', "needs a 'name'"),
+        ("evaluation/reports.jsonl", '{"name": "a/b", "rates": [1]}', "'rates' is list"),
+        ("evaluation/reports.jsonl", '{"name": "a/b", "rates": {"both": 5}}', "'both' is int"),
+        (
+            "evaluation/reports.jsonl",
+            '{"name": "a/b", "rates": {"both": {"value": "x"}}}',
+            "both.value is 'x'",
+        ),
+    ],
+)
+def test_files_of_another_form_are_named(tmp_path, file, text, told):
+    run_directory = make_run(tmp_path / "run", steps=1)
+    (run_directory / file).write_text(text + "\n")
+    for command in (["runs", "show"], ["report"]):
+        done = CliRunner().invoke(cli, [*command, str(run_directory)])
+        assert done.exit_code == 1
+        assert told in str(done.exception) + done.output
+
+
 def test_a_recipe_that_is_gone_is_not_taken_for_the_defaults(tmp_path):
     one, two = make_run(tmp_path / "one", steps=1), make_run(tmp_path / "two", steps=1)
     (two / "recipe.yaml").unlink()

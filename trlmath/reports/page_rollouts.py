@@ -13,6 +13,7 @@ import pyarrow.parquet
 from trlmath.errors import DataError, visible
 from trlmath.evaluation.sample import Sample
 from trlmath.runs.read import StoredRun
+from trlmath.runs.shapes import check_rollout
 
 # bounds of one page, over all its runs: characters of completions, and of one of them
 BUDGET = 1_600_000
@@ -63,6 +64,7 @@ def _rollouts(file: Path) -> list[dict[str, Any]]:
     found = []
     iteration = re.fullmatch(r"iteration-(\d+)", file.stem)
     for row in _rows(file):
+        check_rollout(row, str(file))
         parts = {
             k.removeprefix("part/"): v for k, v in row.items() if k.startswith("part/") and v is not None
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 from trlmath.errors import DataError, TrlmathError, nearest
 from trlmath.recipe.schema import Recipe
 from trlmath.recipe.yamls import read as read_yaml
+from trlmath.runs.shapes import check_evaluation, check_manifest, check_metrics
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class StoredRun:
     @cached_property
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of ``metrics.jsonl``."""
-        return list(lines_of(self.path / "metrics.jsonl"))
+        return list(_checked(self.path / "metrics.jsonl", check_metrics))
 
     @cached_property
     def training(self) -> list[dict[str, Any]]:
@@ -52,10 +53,12 @@ class StoredRun:
     @cached_property
     def evaluations(self) -> list[dict[str, Any]]:
         """Rows of ``evaluation/reports.jsonl``, or the settings of an evaluation's ``report.json``."""
-        rows = list(lines_of(self.path / "evaluation" / "reports.jsonl"))
+        rows = list(_checked(self.path / "evaluation" / "reports.jsonl", check_evaluation))
         if not rows and (self.path / "report.json").is_file():
             settings = _json(self.path / "report.json").get("settings", {})
             rows = [{"step": 0, **report, "name": name} for name, report in settings.items()]
+            for row in rows:
+                check_evaluation(row, f"{self.path / 'report.json'}, {row['name']}")
         return rows
 
     @cached_property
@@ -95,7 +98,9 @@ def read_run(path: Path) -> StoredRun:
             recipe = read_yaml(path / "recipe.yaml") or {}
         except TrlmathError as error:
             raise DataError(f"{path / 'recipe.yaml'} cannot be read: {error}") from error
-    return StoredRun(path, _json(path / "manifest.json"), recipe if isinstance(recipe, dict) else {})
+    manifest = _json(path / "manifest.json")
+    check_manifest(manifest, str(path / "manifest.json"))
+    return StoredRun(path, manifest, recipe if isinstance(recipe, dict) else {})
 
 
 def is_run(path: Path) -> bool:
@@ -131,6 +136,12 @@ def lines_of(file: Path) -> Iterator[dict[str, Any]]:
             raise DataError(f"{file}, line {number} is no JSON: {error}.") from error
         if not isinstance(row, dict):
             raise DataError(f"{file}, line {number} is a JSON {type(row).__name__}, not an object.")
+        yield row
+
+
+def _checked(file: Path, check: Callable[[Mapping[str, Any], str], None]) -> Iterator[dict[str, Any]]:
+    for number, row in enumerate(lines_of(file), start=1):
+        check(row, f"{file}, line {number}")
         yield row
 
 

@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 import jinja2
-import yaml
 
 from trlmath import __version__
 from trlmath.components import KINDS, PLURAL, Kind
 from trlmath.errors import RecipeError, nearest
 from trlmath.hookspecs import API
 from trlmath.plugins import discover
+from trlmath.recipe.yamls import parse
 
 TEMPLATES = Path(__file__).parent / "templates"
 # template -> file of the distribution; both are rendered
@@ -46,7 +46,7 @@ def write_plugin(name: str, kind: Kind, into: Path) -> Path:
             "brief-answers."
         )
     component = short.replace("-", "_")
-    if not isinstance(yaml.safe_load(component), str):
+    if not isinstance(parse(component, name), str):
         raise RecipeError(f"{name!r} cannot be a plugin's name: in a recipe {component} is not a text.")
     taken = discover().registry.names(kind)
     if component in taken:
