@@ -12,7 +12,7 @@ from trlmath.errors import TrlmathError, visible
 
 # name -> (module:attribute, one line for --help)
 COMMANDS: dict[str, tuple[str, str]] = {
-    "data": ("trlmath.cli.data:data", "Look a dataset over: golds, duplicates, overlap, lengths."),
+    "data": ("trlmath.cli.data:data", "Look a dataset over; show which tokens SFT would train on."),
     "doctor": ("trlmath.cli.doctor:doctor", "Check whether this machine is ready for a recipe."),
     "evaluate": ("trlmath.cli.evaluate:evaluate", "Measure a model on a dataset; compare two evaluations."),
     "grade": ("trlmath.cli.grade:grade", "Grade an answer or a whole response against a gold answer."),
