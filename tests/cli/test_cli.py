@@ -94,6 +94,9 @@ def test_plugins_show_prints_the_formula_and_the_paper(run):
     assert "option" in run("plugins", "show", "length").output
     assert run("plugins", "show", "r1_zero").output.count("r1_zero\n") == 2, "a reward and a prompt"
     assert run("plugins", "show", "r1_zero", "--kind", "prompt").output.count("r1_zero\n") == 1
+    told = str(run("plugins", "show", "r1_zero", "--kind", "filter").exception)
+    assert "no filter is called 'r1_zero'" in told
+    assert "Did you mean 'r1_zero'" not in told
 
 
 def test_plugins_show_of_an_object_and_of_a_lazy_target(run):

@@ -153,6 +153,25 @@ def test_a_repeat_needs_to_know_its_script(folder, tmp_path):
         repeat_of(read_run(odd), tmp_path / "again")
 
 
+def test_a_repeat_starts_where_the_run_did(folder, tmp_path, monkeypatch):
+    """A recipe may name files from there: my_reward.py:digits."""
+    path, start = make_run(tmp_path / "run", steps=1), tmp_path / "where it was"
+    start.mkdir()
+    told = json.loads((path / "manifest.json").read_text()) | {"cwd": str(start), "algorithm": "grpo"}
+    (path / "manifest.json").write_text(json.dumps(told))
+    monkeypatch.chdir(tmp_path)
+    printed = run("reproduce", "run", "--dir", "again").splitlines()[-1]
+    assert printed.startswith(f"cd '{start}' && ")
+    words = shlex.split(printed)
+    assert f"run.dir={tmp_path / 'again'}" in words
+    assert str(path / "recipe.yaml") in words
+    monkeypatch.chdir(start)
+    assert repeat_of(read_run(path), tmp_path / "again").cwd is None
+    start.rmdir()
+    monkeypatch.chdir(tmp_path)
+    assert repeat_of(read_run(path), tmp_path / "again").cwd is None
+
+
 def test_a_repeat_does_not_write_into_a_run(folder):
     done = CliRunner().invoke(cli, ["runs", "reproduce", str(folder / "a-first"), "--dir", str(folder)])
     assert done.exit_code == 1

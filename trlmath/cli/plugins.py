@@ -136,11 +136,11 @@ def find(name: str, kind: str | None) -> list[Component]:
     if not found and ":" in name:
         found = [registry.resolve(kind or "reward", name)]  # type: ignore[arg-type]
     if not found:
-        names = {c.name for c in registry}
+        names = {c.name for c in registry if kind in (None, c.kind)}
         if name.endswith(".py"):
             raise PluginError(f"{name!r} is a file: write {name}:NAME with what in it is meant.")
         raise PluginError(
-            " ".join([f"no component is called {name!r}.{nearest(name, names)}", *registry.hints])
+            " ".join([f"no {kind or 'component'} is called {name!r}.{nearest(name, names)}", *registry.hints])
             + " See `trlmath plugins list`."
         )
     return found

@@ -105,9 +105,11 @@ def reproduce(run: Path, start: bool, directory: Path | None) -> None:
         for what, then, now in repeat.changed:
             click.echo(f"not as it was: {what} was {then}, is {now}", err=True)
         words = [f"{name}={shlex.quote(value)}" for name, value in repeat.environment.items()]
-        click.echo(" ".join([*words, shlex.join(repeat.command)]))
+        go = f"cd {shlex.quote(str(repeat.cwd))} && " if repeat.cwd else ""
+        click.echo(go + " ".join([*words, shlex.join(repeat.command)]))
         if start:
-            done = subprocess.run(repeat.command, env={**os.environ, **repeat.environment}, check=False)
+            variables = {**os.environ, **repeat.environment}
+            done = subprocess.run(repeat.command, env=variables, cwd=repeat.cwd, check=False)
             sys.exit(done.returncode)
 
 

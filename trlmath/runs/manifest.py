@@ -47,6 +47,7 @@ def describe(**facts: Any) -> dict[str, Any]:
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "status": "running",
         "command": sys.argv,
+        "cwd": str(Path.cwd()),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "cpus": os.cpu_count(),

@@ -10,7 +10,7 @@ from typing import Any
 
 from trlmath.errors import RecipeError
 from trlmath.recipe.shipped import recipes_folder
-from trlmath.runs.manifest import describe
+from trlmath.runs.manifest import describe, git_state
 from trlmath.runs.read import StoredRun, flat
 
 
@@ -21,11 +21,13 @@ class Repeat:
     Attributes:
         command: as a list of arguments.
         environment: variables that the run had and that change numbers.
+        cwd: where it was started: a recipe may name files from there. None: where we are.
         changed: (what, then, now) of versions and code that are not as they were.
     """
 
     command: list[str]
     environment: Mapping[str, str]
+    cwd: Path | None
     changed: list[tuple[str, Any, Any]]
 
 
@@ -38,17 +40,26 @@ def repeat_of(run: StoredRun, directory: Path) -> Repeat:
     recipe = run.path / "recipe.yaml"
     if not recipe.is_file():
         raise RecipeError(f"{run.path} has no recipe.yaml: there is nothing to repeat.")
-    given = ["--config", str(recipe), f"run.dir={directory}", "run.resume=null"]
+    given = ["--config", str(recipe.resolve()), f"run.dir={directory.resolve()}", "run.resume=null"]
     if "evaluation" in run.manifest and "algorithm" not in run.manifest:
         command = [sys.executable, "-m", "trlmath", "evaluate", *given]
     else:
         command = [*_launcher(int(run.manifest.get("processes") or 1)), str(_script(run)), *given]
-    now = describe()
+    now, start = describe(), _started_from(run)
+    if start:
+        now["git"]["here"] = git_state(start)
     then = {name: run.manifest.get(name) for name in ("python", "machine", "packages", "git", "cpus")}
     changed = [
         (key, value, flat(now).get(key)) for key, value in flat(then).items() if value != flat(now).get(key)
     ]
-    return Repeat(command, dict(run.manifest.get("variables") or {}), changed)
+    return Repeat(command, dict(run.manifest.get("variables") or {}), start, changed)
+
+
+def _started_from(run: StoredRun) -> Path | None:
+    """The folder that the run was started from, if it is there and another than ours."""
+    told = run.manifest.get("cwd")
+    there = Path(told) if isinstance(told, str) else None
+    return there if there and there.is_dir() and there != Path.cwd() else None
 
 
 def _launcher(processes: int) -> list[str]:
