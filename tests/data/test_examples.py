@@ -115,7 +115,8 @@ def test_a_boundary_that_would_merge_is_counted_and_trained_apart(tokenizer):
         (Problem("q", metadata={"traces": "x"}), {}, "no trace.*data.columns.*Did you mean 'traces'"),
         (Problem("q", trace="x" * 50), {"max_length": 20}, "over 20 tokens.*over_long: cut"),
         (Problem("q" * 50, trace="x"), {"max_length": 20}, "prompt alone fills.*Raise batch.max_length"),
-        (Problem("q", trace=" "), {}, "empty trace"),
+        (Problem("q", trace=" "), {}, "empty trace.*The first is row 0, whose question is 'q'"),
+        (Problem("q", prompt=({"role": "user", "content": "q"},)), {}, "row 0.*the role 'assistant'"),
     ],
 )
 def test_nothing_left_is_an_error_with_the_likely_cause(tokenizer, problem, options, message):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trlmath.data.filtering import LedgerEntry
-from trlmath.data.masks import NO_TRACE, OverLong, encode
+from trlmath.data.masks import NO_ANSWER, NO_TRACE, OverLong, encode
 from trlmath.data.prompts import Prompt
 from trlmath.errors import DataError, nearest
 from trlmath.types import Problem
@@ -215,4 +215,8 @@ def _nothing_left(problems: Sequence[Problem], dropped: Sequence[LedgerEntry]) -
         return f"{text} Raise batch.max_length, or use a model with more context."
     if likely.startswith("over "):
         return f"{text} Raise batch.max_length, or set batch.over_long: cut."
-    return f"{text} Look at the rows: trlmath data inspect RECIPE."
+    first = next(entry for entry in dropped if entry.reason == likely)
+    told = f"{text} The first is row {first.index}, whose question is {ascii(first.question)[:120]}."
+    if likely == NO_ANSWER:
+        return f"{told} What is trained on is each message of the role 'assistant'."
+    return told
