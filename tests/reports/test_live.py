@@ -124,6 +124,11 @@ def test_a_rollout_is_text():
     assert "[bold]think[/bold]" in console.file.getvalue()
 
 
+def test_a_grade_without_category_and_reason_is_its_reward():
+    group = Group("p", (1,), (Rollout("4", (1,), grade=Grade(0.5)),), Problem("2 + 2?", "4"))
+    assert sampled_rollout([group], 0, 80)[2] == "  reward 0.5"
+
+
 def test_a_long_completion_is_cut_in_its_middle():
     group = Group("p", (1,), (Rollout("a" * 500 + "b" * 500, (1,)),))
     (_, completion, _) = sampled_rollout([group], 0, 80)

@@ -144,7 +144,9 @@ def sampled_rollout(groups: Sequence[Rollouts], step: int, width: int) -> list[s
     if len(completion) > EXCERPT:
         completion = f"{completion[: EXCERPT // 3]} … {completion[-EXCERPT * 2 // 3 :]}"
     reward = "none" if grade is None or grade.reward is None else f"{grade.reward:g}"
-    told = f"  reward {reward}, {_one_line(grade.category)}: {_one_line(grade.reason)}" if grade else ""
+    # a reward that returns plain numbers has neither category nor reason
+    why = ": ".join(_one_line(text) for text in (grade.category, grade.reason) if text) if grade else ""
+    told = f"  reward {reward}{', ' if why else ''}{why}" if grade else ""
     head = f"rollout  step {step}: {question}"
     return [_cut(head, width - len(gold)) + gold, f"  {completion or '(empty)'}", _cut(told, 2 * width)]
 
