@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trlmath import Drop, Grade, Group, Keep, Problem, Rollout
+from trlmath.builtin.selection import Elite
 from trlmath.components import Component
 from trlmath.data.filtering import NamedFilter
 from trlmath.data.lineage import lineage_of
@@ -166,6 +167,14 @@ def test_recalled_traces_are_selected_again_behind_the_new_ones():
     assert (nothing.new, len(nothing.traces)) == (0, 2)
     numbers = pieces.selection_metrics(nothing)
     assert (numbers["kept_share"], numbers["pool_size"], numbers["pool_problems"]) == (0.0, 2, 1)
+
+
+def test_a_trace_that_two_filters_recall_comes_back_once():
+    traces = pieces.traces_of([group(rollout(), rollout())], [0], [9], 0, 0, 1.0)
+    filters = [trace_filter(Elite(size=4, score=score)) for score in ("reward", "confidence")]
+    assert pieces.select(traces, filters, 0, pool=0).new == 2
+    again = pieces.select([], filters, 1, pool=2)
+    assert (again.recalled, len(again.traces)) == (2, 2)
 
 
 def test_without_trace_filters_everything_is_kept():

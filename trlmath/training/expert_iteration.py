@@ -152,16 +152,23 @@ class Selection:
 def select(traces: Sequence[Problem], filters: Sequence[NamedFilter], iteration: int, pool: int) -> Selection:
     """Let the trace filters decide over this iteration's traces and those that a filter recalls.
 
-    New traces come first, so that of two alike the newer one is the first. `pool`: traces trained on in the
-    iteration before.
+    New traces come first, so that of two alike the newer one is the first. A trace that two filters recall
+    comes back once. `pool`: traces trained on in the iteration before.
     """
     chosen = [f for f in filters if f.moment == "trace"]
     for named in chosen:
         named.begin(iteration, pool)
-    recalled = [trace for named in chosen for trace in named.recall()]
+    pools = [trace for named in chosen for trace in named.recall()]
+    recalled = list({_place(trace): trace for trace in pools}.values())
     result = apply_filters([*traces, *recalled], chosen, "trace")
     new = sum(index < len(traces) for index in result.indices)
     return Selection(result.kept, new, len(traces), len(recalled), result.dropped)
+
+
+def _place(trace: Problem) -> object:
+    """What tells a sampled trace from all others of the run."""
+    lineage = lineage_of(trace)
+    return (lineage.iteration, lineage.row, lineage.sample) if lineage else id(trace)
 
 
 def example_of(trace: Problem, number: int, prompts: Sequence[Sequence[int]], eos: int) -> Example:
