@@ -237,7 +237,7 @@ def test_text_of_all_kinds_trains(tmp_path):
         tmp_path / "rows.jsonl", [{"question": q, "answer": str(i)} for i, q in enumerate(questions)]
     )
     overrides = [*SMALL, f"run.dir={tmp_path / 'run'}", f"data.train={rows}", "rollout.prompts_per_step=6"]
-    overrides += ["trainer.save_strategy=steps", "trainer.save_steps=1"]
+    overrides += ["run.checkpoint_every=1"]
     with GrpoRun(load_recipe("nano/grpo", overrides)) as run:
         run.train()
         run.finish()

@@ -58,12 +58,11 @@ def test_an_adapter_is_read_with_its_base(adapter, tiny_dir):
 def test_vllm_gets_a_merged_directory(adapter):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from trlmath.evaluation.engine import _whole_directory
+    from trlmath.sampling.build import _whole_directory
 
     folder, merged = adapter
-    prepared = SimpleNamespace(recipe=parse_recipe({}), files=read_model_files(str(folder)))
     with ExitStack() as held:
-        whole = _whole_directory(prepared, held)  # type: ignore[arg-type]
+        whole = _whole_directory(parse_recipe({}), read_model_files(str(folder)), held)
         saved = AutoModelForCausalLM.from_pretrained(whole, dtype="float32").state_dict()
         assert all(tensor.equal(saved[name]) for name, tensor in merged.state_dict().items())
         assert AutoTokenizer.from_pretrained(whole)("1 + 1")["input_ids"]

@@ -17,6 +17,8 @@ def grouped(logs: Mapping[str, float]) -> dict[str, float]:
     own = ("train/", "eval/", "eval_greedy/", "engine/", "time/", "memory/")
     renamed = {}
     for name, value in logs.items():
+        # a plugin's part may be named by half a character, which no tracker can write
+        name = name.encode("utf-8", "backslashreplace").decode()
         if name.startswith(own):
             renamed[name] = value
         elif name.startswith("sampling/"):
