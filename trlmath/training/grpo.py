@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -124,6 +125,7 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
         self.vllm_generation = WeightBridge(
             self.sampler, self.reference, self.model, self.accelerator, engine_dtype(self), probe, freshness
         )
+        self.vllm_generation.took = partial(self.spent, "sync")  # TRL syncs too, before it generates
         # the engine's own log-probabilities as the old ones leave nothing to correct beside the ratio
         self.vllm_importance_sampling_correction = (
             correct_sampling and self.algorithm.old_logprobs != "engine"
@@ -136,10 +138,8 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
     def ready_sampler(self) -> Sampler:
         """Return the engine, generating from the current weights."""
         if not self.sampler.shares_weights and self.state.global_step != self._last_loaded_step:
-            started = time.perf_counter()
             self.vllm_generation.sync_weights()
             self._last_loaded_step = self.state.global_step
-            self.spent("sync", started)
         return self.sampler
 
     def _roll_out(self, prompts: list[str]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -55,6 +56,7 @@ class WeightBridge:
     ) -> None:
         self.sampler, self.reference, self.probe, self.policy = sampler, reference, probe, policy
         self.difference: float | None = None
+        self.took: Callable[[float], None] = lambda started: None  # told after each sync
         self._walk = _ParameterWalk(model, accelerator)
         self._dtype = dtype
 
@@ -64,9 +66,11 @@ class WeightBridge:
         Raises:
             EngineError: the engine does not generate from them.
         """
+        started = time.perf_counter()
         self.sampler.load_weights(self._walk.walk())
         if self.policy != "off":
             self._prove()
+        self.took(started)
 
     def _prove(self) -> None:
         prompt, completion = self.probe
