@@ -24,14 +24,20 @@ def left(folder, algorithm, status="interrupted", kept="", recipe=None):
     (directory / "recipe.yaml").write_text(parse_recipe(recipe or RECIPE).to_yaml())
     (directory / "manifest.json").write_text(json.dumps({"status": status}))
     if kept:
-        (directory / kept).parent.mkdir(exist_ok=True)
+        (directory / kept).parent.mkdir(parents=True, exist_ok=True)
         (directory / kept).write_text("{}")
     run = SimpleNamespace(name="a", algorithm=algorithm, source=None)
     return SimpleNamespace(run=run, directory=directory, recipe=parse_recipe(RECIPE))
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "kept"), [("evaluate", "samples.jsonl"), ("expert_iteration", "state/progress.json")]
+    ("algorithm", "kept"),
+    [
+        ("evaluate", "samples.jsonl"),
+        ("expert_iteration", "state/progress.json"),
+        ("grpo", "checkpoints/checkpoint-4/files.json"),
+        ("sft", "checkpoints/checkpoint-4/files.json"),
+    ],
 )
 def test_what_can_go_on_is_left_in_place(tmp_path, algorithm, kept):
     assert make_room(left(tmp_path, algorithm, kept=kept), tmp_path, other_weights=False) is None

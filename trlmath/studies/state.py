@@ -19,7 +19,12 @@ RECORD = "study.json"
 REPLACED = "replaced"
 NEW = "new"
 # algorithms that go on where they were interrupted, and the file that they go on from
-KEPT = {"evaluate": "samples.jsonl", "expert_iteration": "state/progress.json"}
+KEPT = {
+    "evaluate": "samples.jsonl",
+    "expert_iteration": "state/progress.json",
+    "grpo": "checkpoints/checkpoint-*/files.json",
+    "sft": "checkpoints/checkpoint-*/files.json",
+}
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ def _goes_on(run: CheckedRun) -> bool:
     """Whether the same command continues what is there."""
     there = run.directory
     kept = KEPT.get(run.run.algorithm)
-    unfinished = kept is not None and (there / kept).is_file() and not is_finished(there)
+    unfinished = kept is not None and any(there.glob(kept)) and not is_finished(there)
     return unfinished and _same(there / "recipe.yaml", run.recipe)
 
 
