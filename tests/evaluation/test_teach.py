@@ -104,7 +104,7 @@ def test_a_killed_job_goes_on_and_ends_the_same(tmp_path):
 
 def test_another_job_in_the_same_place_is_refused(tmp_path):
     with maker(tmp_path, Scripted()) as job:
-        with pytest.raises(RecipeError, match="another process is writing"):
+        with pytest.raises(RecipeError, match="another process writes to"):
             maker(tmp_path, Scripted())
         job.run()
     with pytest.raises(RecipeError, match="n was 3, is 4"):

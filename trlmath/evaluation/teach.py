@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from trlmath.evaluation.sample import Sample, problem_key, samples_of
 from trlmath.evaluation.store import append_samples, resume
 from trlmath.rewards import RewardCaller
 from trlmath.runs.directory import RunDirectory
+from trlmath.runs.lock import RunLock
 from trlmath.runs.manifest import describe
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.sampling.teacher import Teacher
@@ -197,14 +197,7 @@ class TraceMaker:
 
     def _open(self) -> RunDirectory:
         files = RunDirectory(self.directory, again=True)
-        lock = self._held.enter_context((self.directory / ".lock").open("w"))
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise RecipeError(
-                f"another process is writing traces into {self.directory}. Wait for it, or choose "
-                "another --out."
-            ) from error
+        self._held.callback(RunLock(self.directory).release)
         manifest = self.directory / "manifest.json"
         identity = self.identity()
         before = json.loads(manifest.read_text(encoding="utf-8")).get("traces") if manifest.exists() else None
