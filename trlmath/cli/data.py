@@ -68,10 +68,9 @@ def check(
         held_out = None if against is None else load_problems(against, "eval", mapping)
         count = None
         if tokenizer is not None:
-            from trlmath.data.nano import MODEL_DIR
-            from trlmath.sampling.models import read_model_directory
+            from trlmath.sampling.models import located, read_model_directory
 
-            read, context = read_model_directory(str(MODEL_DIR) if tokenizer == "nano" else tokenizer)
+            read, context = read_model_directory(located(tokenizer))
             max_prompt = max_prompt or context
 
             def count(texts: Sequence[str]) -> list[int]:
@@ -107,19 +106,18 @@ def inspect(recipe: str, overrides: tuple[str, ...], count: int, longest: int | 
         from rich.console import Console
 
         from trlmath.data.examples import default_cache
-        from trlmath.data.nano import MODEL_DIR
         from trlmath.data.prompts import load_prompt
         from trlmath.data.sft import read_traces
         from trlmath.data.shown import show_examples, summary
         from trlmath.recipe import check_components, check_sections, load_recipe
         from trlmath.reports.trace_rows import print_rows
-        from trlmath.sampling.models import read_model_directory
+        from trlmath.sampling.models import located, read_model_directory
 
         loaded = load_recipe(recipe, list(overrides))
         check_sections(loaded, "sft")
         check_components(loaded)
         prompt = load_prompt(loaded.data.prompt.name, loaded.data.prompt.options)
-        path = str(MODEL_DIR) if loaded.model.path == "nano" else loaded.model.path
+        path = located(loaded.model.path)
         tokenizer, context = read_model_directory(path)
         found = read_traces(loaded, prompt, tokenizer, context, default_cache())
         print_rows(Console(highlight=False), show_examples(found, tokenizer, count, longest))

@@ -30,11 +30,10 @@ def serve(recipe: str, overrides: tuple[str, ...], host: str, port: int, context
     quiet_libraries()
     loaded = load_recipe(recipe, ["sampling.mode=server", *overrides])
 
-    from trlmath.data.nano import MODEL_DIR
-    from trlmath.sampling.models import read_model_files
+    from trlmath.sampling.models import located, read_model_files
     from trlmath.sampling.serving import start_server
 
-    path = str(MODEL_DIR) if loaded.model.path == "nano" else loaded.model.path
+    path = located(loaded.model.path)
     files = read_model_files(path)
     if files.base is not None:
         raise TrlmathError(

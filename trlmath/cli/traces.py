@@ -135,16 +135,15 @@ def _teacher(prompts: list[str], options: dict[str, Any], held: ExitStack) -> tu
     import torch
     from transformers.utils.logging import disable_progress_bar
 
-    from trlmath.data.nano import MODEL_DIR
     from trlmath.recipe import Recipe
     from trlmath.sampling.build import build_sampler
     from trlmath.sampling.choose import engine_of
-    from trlmath.sampling.models import count_parameters, read_model_files, weights_fingerprint
+    from trlmath.sampling.models import count_parameters, located, read_model_files, weights_fingerprint
 
     recipe = Recipe.model_validate(
         {"model": {"path": name, "dtype": "auto"}, "sampling": {"engine": options["engine"]}}
     )
-    files = read_model_files(str(MODEL_DIR) if name == "nano" else name)
+    files = read_model_files(located(name))
     engine, _ = engine_of(recipe, count_parameters(files.config))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     identity = {"model": files.path, "weights": weights_fingerprint(files.path), "chat": chat}

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trlmath.data.load import column_names, load_problems, require_answers
-from trlmath.data.nano import MODEL_DIR
 from trlmath.data.prompts import Prompt, load_prompt
 from trlmath.data.traces import prompt_text
 from trlmath.errors import DataError, RecipeError, nearest
@@ -18,7 +17,7 @@ from trlmath.evaluation.sample import problem_key
 from trlmath.recipe import Recipe, check_components
 from trlmath.recipe.schema import EvaluationSetting
 from trlmath.rewards import RewardCaller, build_rewards
-from trlmath.sampling.models import ModelFiles, read_model_files, weights_fingerprint
+from trlmath.sampling.models import ModelFiles, located, read_model_files, weights_fingerprint
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.types import Problem
 
@@ -104,7 +103,7 @@ def prepare_evaluation(recipe: Recipe, fit: bool = False) -> PreparedEvaluation:
         raise RecipeError("data.eval is null: name the dataset to evaluate on.")
     prompt = load_prompt(recipe.data.prompt.name, recipe.data.prompt.options)
     rewards = build_rewards(recipe.rewards)
-    files = read_model_files(str(MODEL_DIR) if recipe.model.path == "nano" else recipe.model.path)
+    files = read_model_files(located(recipe.model.path))
     problems = load_problems(recipe.data.eval, "eval", recipe.data.columns)[: recipe.evaluation.limit]
     without = sum(p.answer is None or not p.answer.strip() for p in problems)
     if without == len(problems):

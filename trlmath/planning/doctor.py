@@ -217,10 +217,9 @@ def _port() -> Finding:
 
 
 def _weights(recipe: Recipe) -> Finding:
-    from trlmath.data.nano import MODEL_DIR
-    from trlmath.sampling.models import count_parameters, read_model_files
+    from trlmath.sampling.models import count_parameters, located, read_model_files
 
-    path = str(MODEL_DIR) if recipe.model.path == "nano" else recipe.model.path
+    path = located(recipe.model.path)
     files = read_model_files(path)
     parameters = count_parameters(files.config)
     size = parameters * (4 if recipe.model.dtype == "float32" else 2)
@@ -265,16 +264,15 @@ def _engine(recipe: Recipe) -> Finding:
     import torch
     from transformers.utils.logging import disable_progress_bar
 
-    from trlmath.data.nano import MODEL_DIR
     from trlmath.sampling.build import build_sampler
     from trlmath.sampling.choose import SERVER, engine_of
-    from trlmath.sampling.models import count_parameters, eos_token_ids, load_whole, read_model_files
+    from trlmath.sampling.models import count_parameters, eos_token_ids, load_whole, located, read_model_files
     from trlmath.sampling.serving import open_server
     from trlmath.sampling.transformers_engine import TransformersSampler
     from trlmath.training.weights import FRESHNESS_TOLERANCE
 
     disable_progress_bar()
-    files = read_model_files(str(MODEL_DIR) if recipe.model.path == "nano" else recipe.model.path)
+    files = read_model_files(located(recipe.model.path))
     name, why = engine_of(recipe, count_parameters(files.config))
     model = load_whole(recipe, files).to("cuda" if torch.cuda.is_available() else "cpu").eval()
     ours = TransformersSampler(model, files.tokenizer, eos_token_ids(model, files.tokenizer))

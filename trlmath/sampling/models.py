@@ -13,6 +13,7 @@ from typing import Any
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from trlmath.data.nano import MODEL_DIR
 from trlmath.errors import RecipeError
 from trlmath.recipe import Recipe
 
@@ -40,6 +41,11 @@ class ModelFiles:
     tokenizer: Any
     context: int | None
     config: Any
+
+
+def located(path: str) -> str:
+    """A recipe's `model.path` as a directory or Hub id: ``nano`` is the embedded model."""
+    return str(MODEL_DIR) if path == "nano" else path
 
 
 def read_model_files(path: str) -> ModelFiles:
@@ -185,8 +191,4 @@ def _base_of_adapter(path: str) -> str | None:
             f"model.path: {file} names no base model. Write the folder or Hub id of the model that the "
             "adapter was trained on as base_model_name_or_path."
         )
-    if base == "nano":
-        from trlmath.data.nano import MODEL_DIR
-
-        return str(MODEL_DIR)
-    return base
+    return located(base)

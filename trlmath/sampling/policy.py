@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal
 
-from trlmath.data.nano import MODEL_DIR
 from trlmath.errors import EngineError
 from trlmath.recipe import parse_recipe
 from trlmath.sampling.build import build_sampler
 from trlmath.sampling.choose import engine_of
-from trlmath.sampling.models import count_parameters, read_model_files
+from trlmath.sampling.models import count_parameters, located, read_model_files
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.types import Group, Rollout
 
@@ -72,7 +71,7 @@ class Policy:
         recipe = parse_recipe(
             {"model": {"path": model, "dtype": dtype}, "sampling": sampling, "run": {"seed": seed}}
         )
-        files = read_model_files(str(MODEL_DIR) if model == "nano" else model)
+        files = read_model_files(located(model))
         self.tokenizer = files.tokenizer
         self.engine, _ = engine_of(recipe, count_parameters(files.config))
         room = context or files.context

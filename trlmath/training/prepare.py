@@ -17,14 +17,13 @@ from trlmath.data.filtering import (
     filter_problems,
 )
 from trlmath.data.load import column_names, load_problems, require_answers
-from trlmath.data.nano import MODEL_DIR
 from trlmath.data.prompts import Prompt, load_prompt
 from trlmath.data.subset import subset
 from trlmath.data.traces import prompt_text
 from trlmath.evaluation.gates import check_gates
 from trlmath.recipe import Recipe, check_components, check_context, check_enough_prompts, check_processes
 from trlmath.rewards import RewardCaller, build_rewards
-from trlmath.sampling.models import read_model_directory
+from trlmath.sampling.models import located, read_model_directory
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.types import Problem
 
@@ -85,7 +84,7 @@ def prepare(recipe: Recipe, processes: int = 1, moments: Sequence[Moment] = ("ex
     prompt = load_prompt(recipe.data.prompt.name, recipe.data.prompt.options)
     rewards = build_rewards(recipe.rewards)
     advantage = resolve("advantage", recipe.advantage.name)
-    model_path = str(MODEL_DIR) if recipe.model.path == "nano" else recipe.model.path
+    model_path = located(recipe.model.path)
     tokenizer, context = read_model_directory(model_path)
 
     filters = build_filters(recipe.filters, tokenizer=tokenizer, prompt=prompt)

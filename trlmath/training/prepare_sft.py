@@ -8,14 +8,13 @@ from accelerate import PartialState
 
 from trlmath.data.examples import default_cache
 from trlmath.data.load import column_names
-from trlmath.data.nano import MODEL_DIR
 from trlmath.data.prompts import load_prompt
 from trlmath.data.sft import TraceData, read_traces
 from trlmath.data.traces import prompt_text
 from trlmath.evaluation.gates import check_gates
 from trlmath.recipe import Recipe, check_components, check_context
 from trlmath.rewards import build_rewards
-from trlmath.sampling.models import read_model_directory
+from trlmath.sampling.models import located, read_model_directory
 from trlmath.training.prepare import PreparedRun, held_out, training_settings
 
 
@@ -39,7 +38,7 @@ def prepare_sft(recipe: Recipe) -> PreparedSft:
     check_components(recipe)
     prompt = load_prompt(recipe.data.prompt.name, recipe.data.prompt.options)
     rewards = build_rewards(recipe.rewards)
-    model_path = str(MODEL_DIR) if recipe.model.path == "nano" else recipe.model.path
+    model_path = located(recipe.model.path)
     tokenizer, context = read_model_directory(model_path)
     with PartialState().main_process_first():  # the others read what the first has put into the cache
         data = read_traces(recipe, prompt, tokenizer, context, default_cache())
