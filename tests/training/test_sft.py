@@ -20,7 +20,7 @@ from trlmath.errors import RecipeError
 from trlmath.recipe.schema import BatchSection
 from trlmath.training.packing import leak
 from trlmath.training.sft import MathSFTTrainer
-from trlmath.training.sft_batches import StepCollator, StepSampler, as_row, pack
+from trlmath.training.sft_batches import StepCollator, StepSampler, as_row
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -123,6 +123,19 @@ def test_the_update_is_trls_uncut_one_for_any_split(make, trls_gradient, budget,
     assert_same(found, expected)
 
 
+def test_only_the_last_micro_batch_synchronises(make, monkeypatch):
+    seen, loss = [], MathSFTTrainer.compute_loss
+
+    def spy(self, *args, **kwargs):
+        seen.append(self.accelerator.sync_gradients)
+        return loss(self, *args, **kwargs)
+
+    monkeypatch.setattr(MathSFTTrainer, "compute_loss", spy)
+    our_gradient(make(batch={"microbatch_tokens": 300}))
+    assert len(seen) > 1
+    assert seen == [False] * (len(seen) - 1) + [True]
+
+
 @pytest.mark.parametrize("changes", [{"loss_type": "dft"}, {"label_smoothing_factor": 0.1}])
 def test_other_losses_of_trl_are_cut_as_well(make, changes):
     whole, loss, _ = our_gradient(make(**changes))
@@ -159,29 +172,6 @@ def test_two_processes_take_the_gradient_of_one(tiny_dir, trls_gradient, tmp_pat
 # -- which rows -----------------------------------------------------------------------------------
 
 
-def test_the_order_is_the_same_on_any_number_of_processes_and_new_each_epoch():
-    lengths = [len(e) for e in some_examples(23)]
-
-    def rows(processes, epoch=0, seed=0):
-        samplers = [StepSampler(lengths, 5, seed, p, processes) for p in range(processes)]
-        for sampler in samplers:
-            sampler.set_epoch(epoch)
-        steps = list(zip(*samplers, strict=True))
-        return [sorted(row for own in step for row in own) for step in steps], steps
-
-    one, _ = rows(1)
-    assert sorted(row for step in one for row in step) == list(range(23))
-    assert [len(step) for step in one] == [5, 5, 5, 5, 3]
-    for processes in (2, 3, 4):
-        several, steps = rows(processes)
-        assert several == one
-        assert max(len(own) for own in steps[0]) - min(len(own) for own in steps[0]) <= 1
-    assert rows(1, epoch=1)[0] != one
-    assert rows(1, seed=1)[0] != one
-    assert rows(1)[0] == one
-    assert len(StepSampler(lengths, 5, 0, drop_last=True)) == 4
-
-
 def test_forwards_hold_rows_of_like_length_and_no_more_padding_than_needed(make):
     trainer = make(batch={"microbatch_tokens": 150})
     (step,), _ = trainer.get_batch_samples(iter(trainer.get_train_dataloader()), 1, torch.device("cpu"))
@@ -194,16 +184,6 @@ def test_forwards_hold_rows_of_like_length_and_no_more_padding_than_needed(make)
     trained = sum(len(e.response_ids) for e in trainer.examples)
     assert sum(step["supervised"]) == trained == sum(int((p["labels"] != -100).sum()) for p in step["parts"])
     assert step["tokens"] == sum(len(e) for e in trainer.examples)
-
-
-def test_packing_fills_forwards_end_to_end():
-    lengths = [len(e) for e in some_examples(60)]
-    bins = pack(lengths, 128)
-    assert sorted(row for rows in bins for row in rows) == list(range(60))
-    assert all(sum(lengths[row] for row in rows) <= 128 for rows in bins)
-    assert len(bins) <= 11 / 9 * sum(lengths) / 128 + 1
-    assert pack([200, 10], 128) == [[0], [1]]
-    assert pack([5, 7], None) == [[1, 0]]
 
 
 def test_a_collated_row_trains_the_response_only(make):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from trl import SFTConfig, SFTTrainer
 from trlmath.data.examples import Example
 from trlmath.recipe.schema import BatchSection
 from trlmath.training import metrics
+from trlmath.training.accumulating import micro_batch_of_step
 from trlmath.training.checkpointing import Checkpointed
 from trlmath.training.packing import check_rows_apart
 from trlmath.training.sft_batches import StepCollator, StepLoader, StepSampler, as_row
@@ -132,7 +132,7 @@ class MathSFTTrainer(Checkpointed, SFTTrainer):
         before = {name: len(values) for name, values in logged.items()}
         loss = torch.zeros((), device=device)
         for i, part in enumerate(parts):
-            with nullcontext() if i + 1 == most else self.accelerator.no_sync(model):
+            with micro_batch_of_step(self.accelerator, model, last=i + 1 == most):
                 loss += super().training_step(model, part, torch.tensor(total, device=device))
         metrics.collapse(logged, before, counts)
         logged["tokens"].append(tokens)

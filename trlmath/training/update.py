@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from transformers import Trainer
 from trl import GRPOTrainer
 
 from trlmath.training import metrics, microbatches, shared_prompts
+from trlmath.training.accumulating import micro_batch_of_step
 from trlmath.training.microbatches import MicroBatch
 from trlmath.training.ragged import ragged_gather
 
@@ -66,9 +67,7 @@ class CutUpdate(GRPOTrainer):
         loss = torch.zeros((), device=self.accelerator.device)
         for i, part in enumerate(parts):
             last = i + 1 == len(parts)
-            # DeepSpeed takes an optimizer step at every backward that is to synchronise
-            self.accelerator.gradient_state._set_sync_gradients(last)
-            with nullcontext() if last else self.accelerator.no_sync(model):
+            with micro_batch_of_step(self.accelerator, model, last):
                 # transformers' own step: forward, loss, backward (TRL's would count a step for each part)
                 loss += Trainer.training_step(self, model, part, num_items_in_batch)
         if self._entropy_bonus_enabled:
