@@ -21,26 +21,31 @@ def server(monkeypatch):
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"] or 0))
             http.asked += 1
             http.headers = dict(self.headers)
             what = http.plan.pop(0) if http.plan else 200
             if isinstance(what, float):
-                time.sleep(what)
+                http.gone.wait(what)
                 what = 200
             text = json.dumps({"results": [{"version": 2}], "error": "no room"}).encode()
-            self.send_response(what)
-            self.send_header("Content-Length", str(len(text)))
+            self.send_response(abs(what))
+            self.send_header("Content-Length", str(len(text) + 9 * (what < 0)))  # below 0: cut off
             self.end_headers()
-            self.wfile.write(text)
+            try:
+                self.wfile.write(text)
+            except OSError:
+                return  # who asked has given up
 
         def log_message(self, *args):
             return
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.asked, http.plan = 0, []
+    http.asked, http.plan, http.gone = 0, [], threading.Event()
     threading.Thread(target=http.serve_forever, daemon=True).start()
     http.url = f"http://127.0.0.1:{http.server_port}"
     yield http
+    http.gone.set()
     http.shutdown()
     http.server_close()
 
@@ -58,11 +63,31 @@ def test_a_busy_server_is_asked_again_and_a_failing_one_is_not(server):
     assert server.asked == 1
 
 
+def test_an_answer_that_is_cut_off_is_asked_for_again(server):
+    server.plan = [-200, 200]
+    assert Connection(server.url).ask("/x", {}, tries=3)["results"]
+    server.plan = [-200]
+    with pytest.raises(EngineError, match="no vLLM server answers at .*more expected"):
+        Connection(server.url).ask("/x", {})
+    server.plan = [-500]
+    with pytest.raises(EngineError, match="answered 500: .the rest of its answer did not come"):
+        Connection(server.url).ask("/x", {}, tries=3)
+
+
+def test_what_is_known_of_a_server_of_our_own_is_told(server):
+    dead = Connection("http://127.0.0.1:9", explain=lambda: " It ended with status -9.")
+    with pytest.raises(EngineError, match=r"refused>?\. It ended with status -9\.$"):
+        dead.ask("/x")
+    server.plan = [500]
+    with pytest.raises(EngineError, match="no room.* It ended with"):
+        Connection(server.url, explain=lambda: " It ended with status 1.").ask("/x", {})
+
+
 def test_a_hanging_server_has_a_deadline(server):
     server.plan = [5.0]
     started = time.monotonic()
     with pytest.raises(EngineError, match="took longer than 0 s. It hangs"):
-        Connection(server.url, timeout=0.3).ask("/x", {}, tries=3)
+        Connection(server.url, timeout=0.3).ask("/x", {}, timeout=60, tries=3)
     assert time.monotonic() - started < 3
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,14 +22,14 @@ from trlmath.sampling.weight_files import WeightFiles
 class RecordingConnection:
     """A server that remembers which version it was given."""
 
-    def __init__(self, url="http://a", version=0):
+    def __init__(self, url="http://a", version=""):
         self.url, self.version, self.calls = url, version, []
 
     def rpc(self, method, timeout=None, **arguments):
         self.calls.append(method)
         if method == "trlmath_load_weights":
             self.loaded = {k: v for f in Path(arguments["folder"]).iterdir() for k, v in load_file(f).items()}
-            self.version = int(arguments["version"])
+            self.version = arguments["version"]
         return [{"version": self.version}]
 
     def ask(self, path, body=None, timeout=None, tries=1):
@@ -45,7 +50,7 @@ def test_files_hold_every_tensor_in_the_engines_dtype_whatever_the_shards(tmp_pa
     assert torch.equal(found["a"], torch.arange(6.0).view(2, 3).bfloat16())
     again = files.write(tensors(), 4)
     files.keep_only(again)
-    assert [p.name for p in (tmp_path / "w").iterdir()] == ["v00000004"]
+    assert [p.name for p in files.root.glob("v*")] == ["v00000004"]
 
 
 def test_a_write_that_fails_leaves_the_version_before(tmp_path):
@@ -58,7 +63,7 @@ def test_a_write_that_fails_leaves_the_version_before(tmp_path):
 
     with pytest.raises(EngineError, match=r"could not be written .* GB free\): a shard is gone"):
         files.write(broken(), 2)
-    assert [p.name for p in (tmp_path / "w").iterdir()] == [folder.name]
+    assert [p.name for p in files.root.glob("*v*")] == [folder.name]
 
 
 def test_a_directory_that_cannot_be_is_named(tmp_path):
@@ -73,28 +78,55 @@ def test_our_own_directory_goes_and_a_named_one_stays(tmp_path):
     own.close()
     named.close()
     assert not own.root.exists()
-    assert named.root.exists()
+    assert list((tmp_path / "w").iterdir()) == []
+
+
+def test_two_runs_may_share_a_directory(tmp_path):
+    one, other = WeightFiles(tmp_path), WeightFiles(tmp_path)
+    first, second = one.write(tensors(), 1), other.write(tensors(), 1)
+    assert first != second
+    assert first.exists()
+    other.close()
+    assert first.exists()
+
+
+def test_what_a_killed_run_left_is_removed_and_what_a_running_one_holds_is_not(tmp_path):
+    code = (
+        "import sys, time, pathlib, trlmath.sampling.weight_files as w\n"
+        "files = w.WeightFiles(pathlib.Path(sys.argv[1]))\nprint(files.root, flush=True)\ntime.sleep(600)"
+    )
+    run = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    left = Path(run.stdout.readline().strip())
+    an_hour_ago = time.time() - 3600
+    os.utime(left, (an_hour_ago, an_hour_ago))
+    WeightFiles(tmp_path).close()
+    assert left.exists(), "its run is alive"
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    WeightFiles(tmp_path).close()
+    assert not left.exists()
 
 
 def test_every_server_gets_every_version_and_drops_its_cached_prefixes(tmp_path):
     both = [RecordingConnection("http://a"), RecordingConnection("http://b")]
     weights = ServerWeights(FilesTransport(both, WeightFiles(tmp_path)))
-    assert weights.send(tensors()) == 1
-    assert weights.send(tensors()) == 2
+    weights.send(tensors())
+    weights.send(tensors())
     for connection in both:
-        assert connection.version == 2
+        assert connection.version == weights.version
+        assert connection.version.startswith("2 of run ")
         assert set(connection.loaded) == {"a", "b"}
         assert connection.calls == ["trlmath_load_weights", "/reset_prefix_cache"] * 2
-    weights.check(both)
+    assert weights.check(both) is False
 
 
 def test_a_restarted_server_gets_its_weights_again(tmp_path):
     server = RecordingConnection()
     weights = ServerWeights(FilesTransport([server], WeightFiles(tmp_path)))
     weights.send(tensors())
-    server.version, server.loaded = 0, {}
-    weights.check([server])
-    assert (server.version, weights.renewed) == (1, 1)
+    server.version, server.loaded = "", {}
+    assert weights.check([server]) is True
+    assert (server.version, weights.renewed) == (weights.version, 1)
     assert set(server.loaded) == {"a", "b"}
 
 
@@ -102,8 +134,13 @@ def test_a_server_with_other_weights_that_cannot_be_renewed_stops_the_run(monkey
     monkeypatch.setattr(server_weights, "RENEWAL_SECONDS", 0.0)
     follower = ServerWeights(None, writer=False)
     follower.send(tensors())
-    with pytest.raises(EngineError, match=r"serves version \[7\] of the weights and not 1"):
-        follower.check([RecordingConnection(version=7)])
+    other = RecordingConnection(version="1 of run 0badcafe")  # counted alike, and yet another run's
+    with pytest.raises(EngineError, match=r"other weights \(1 of run 0badcafe\) than .*another run uses it"):
+        follower.check([other])
+    with pytest.raises(EngineError, match="while rollouts were drawn"):
+        follower.check_unchanged([other])
+    with pytest.raises(EngineError, match=r"\(those it was started with\)"):
+        follower.check([RecordingConnection()])
 
 
 def test_a_failure_of_the_writer_is_everyones(tmp_path):

@@ -28,6 +28,7 @@ class ServerSampler:
         timeout: seconds one request may take.
         api_key: sent as a bearer token.
         weights: brings new weights to the servers; None: they keep their own.
+        explain: see `Connection`.
 
     Raises:
         EngineError: nothing answers, it is no such server, or its context is too small.
@@ -46,11 +47,14 @@ class ServerSampler:
         timeout: float = 600.0,
         api_key: str | None = None,
         weights: ServerWeights | None = None,
+        explain: Callable[[], str] = lambda: "",
     ) -> None:
         self.concurrency, self.weights_version, self._weights = concurrency, 0, weights
         self._close: Callable[[], None] = lambda: None
+        # called when a server that had lost its weights was given them again, to have them proven
+        self.on_renewed: Callable[[], None] = lambda: None
         urls = [url] if isinstance(url, str) else list(url)
-        self.connections = [Connection(u, timeout, api_key) for u in urls]
+        self.connections = [Connection(u, timeout, api_key, explain) for u in urls]
         self.models = [_served_model(c, model, context) for c in self.connections]
 
     @property
@@ -82,8 +86,8 @@ class ServerSampler:
         on_group: Callable[[int, Group], None] | None = None,
     ) -> list[Group]:
         """See `Sampler.generate`; `on_group` is called with a prompt's number and its group as it comes."""
-        if self._weights is not None:
-            self._weights.check(self.connections)
+        if self._weights is not None and self._weights.check(self.connections):
+            self.on_renewed()
         # a server not started by us tells log-probabilities of the model, which are those drawn from only
         # where nothing is changed; ours (those that take weights) tell those of the distribution drawn from
         plain = settings.temperature in (0, 1) and (settings.top_p, settings.top_k, settings.min_p) == (
@@ -106,11 +110,14 @@ class ServerSampler:
         with ThreadPoolExecutor(self.concurrency * len(self.connections)) as pool:
             pending = [pool.submit(draw, number) for number in range(len(prompts))]
             try:
-                return [future.result() for future in pending]
+                groups = [future.result() for future in pending]
             except BaseException:
                 # one failed: what has not been asked yet is not asked
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+        if self._weights is not None:
+            self._weights.check_unchanged(self.connections)
+        return groups
 
     def _at(self, number: int) -> tuple[Connection, str]:
         place = number % len(self.connections)
@@ -175,7 +182,8 @@ class ServerSampler:
             raise EngineError(
                 f"the server at {self.url} keeps its own weights: it can be evaluated, not trained."
             )
-        self.weights_version = self._weights.send(named_tensors)
+        self._weights.send(named_tensors)
+        self.weights_version += 1
 
     def close(self) -> None:
         """Stop the servers that were started for this sampler; others go on."""

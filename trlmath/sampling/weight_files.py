@@ -5,43 +5,52 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
-from trlmath.errors import EngineError
+from trlmath.errors import EngineError, RecipeError
+from trlmath.runs.lock import RunLock
 
 SHARD_BYTES = 2 << 30
+_PREFIX = "trlmath-weights-"
+_NEW = 60.0  # seconds
 
 
 class WeightFiles:
     """Writes each version of the weights as safetensors into a folder of its own, beside and renamed.
 
     Args:
-        root: a directory that the trainer and every server see; None makes one in /dev/shm (memory), or in
-            the temporary directory where there is none, and removes it on `close`.
+        base: a directory that the trainer and every server see, which several runs may share; None takes
+            /dev/shm (memory), or the temporary directory where there is none.
         dtype: to store floating-point tensors in; the engine's, so that no byte travels for nothing.
 
+    Attributes:
+        root: this run's own directory in `base`; `close` removes it, and one that was left by a run that
+            was killed is removed by the next.
+
     Raises:
-        EngineError: `root` cannot be written.
+        EngineError: `base` cannot be written.
     """
 
-    def __init__(self, root: Path | None = None, dtype: torch.dtype | None = None) -> None:
-        self._own = root is None
+    def __init__(self, base: Path | None = None, dtype: torch.dtype | None = None) -> None:
         self.dtype = dtype
+        memory = Path("/dev/shm")
+        where = base or (memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir()))
         try:
-            if root is None:
-                memory = Path("/dev/shm")
-                base = memory if os.access(memory, os.W_OK) else None
-                root = Path(tempfile.mkdtemp(prefix="trlmath-weights-", dir=base))
-            root.mkdir(parents=True, exist_ok=True)
+            where.mkdir(parents=True, exist_ok=True)
+            _remove_abandoned(where)
+            self.root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=where)).resolve()
+            self._lock = RunLock(self.root)
+            if base is not None:
+                self.root.chmod(0o755)  # a server on another host may be another user's
         except OSError as error:
             raise EngineError(
-                f"sampling.weights_dir: {root} cannot be written: {error}. Name a directory that the trainer "
-                "and the server both see."
+                f"sampling.weights_dir: {where} cannot be written: {error}. Name a directory that the "
+                "trainer and the server both see."
             ) from error
-        self.root = root.resolve()
 
     def write(self, named_tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> Path:
         """Write all tensors and return their folder; readers see all of them or none.
@@ -86,6 +95,19 @@ class WeightFiles:
                 shutil.rmtree(other, ignore_errors=True)
 
     def close(self) -> None:
-        """Remove the directory, if it is ours."""
-        if self._own:
-            shutil.rmtree(self.root, ignore_errors=True)
+        """Remove this run's directory."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        self._lock.release()
+
+
+def _remove_abandoned(base: Path) -> None:
+    """Remove what killed runs have left in `base`: it may be memory. Running ones hold a lock on theirs."""
+    for folder in base.glob(f"{_PREFIX}*"):
+        try:
+            if time.time() - folder.stat().st_mtime < _NEW:
+                continue  # its run may be about to lock it
+            lock = RunLock(folder)
+        except (RecipeError, OSError):
+            continue  # somebody holds it, it is not ours, or it is gone by now
+        shutil.rmtree(folder, ignore_errors=True)
+        lock.release()

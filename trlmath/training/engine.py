@@ -10,6 +10,7 @@ from typing import Any
 from transformers import Trainer
 from trl.models.utils import unwrap_model_for_generation
 
+from trlmath.errors import EngineError
 from trlmath.recipe import Recipe
 from trlmath.sampling.build import from_first
 from trlmath.sampling.choose import SERVER
@@ -78,7 +79,11 @@ def _server(recipe: Recipe, trainer: Trainer, context: int, log: Path | None) ->
         device=trainer.accelerator.device,
     )
     probe = "What is 12 + 30? <think>"
-    sampler.check_tokenizer(probe, trainer.processing_class(text=probe)["input_ids"])
+    try:
+        sampler.check_tokenizer(probe, trainer.processing_class(text=probe)["input_ids"])
+    except EngineError:
+        sampler.close()
+        raise
     return sampler
 
 

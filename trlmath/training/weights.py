@@ -59,6 +59,9 @@ class WeightBridge:
         self.took: Callable[[float], None] = lambda started: None  # told after each sync
         self._walk = _ParameterWalk(model, accelerator)
         self._dtype = dtype
+        self._ours: torch.Tensor | None = None  # the trainer's log-probabilities of the probe, last synced
+        if policy != "off" and hasattr(sampler, "on_renewed"):
+            sampler.on_renewed = self._compare
 
     def sync_weights(self) -> None:
         """Load the current weights.
@@ -74,7 +77,13 @@ class WeightBridge:
 
     def _prove(self) -> None:
         prompt, completion = self.probe
-        ours = torch.tensor(self.reference.score([prompt], [completion])[0])
+        self._ours = torch.tensor(self.reference.score([prompt], [completion])[0])
+        self._compare()
+
+    def _compare(self) -> None:
+        # apart from `_prove`: one process alone may come here, where scoring ours would need all of them
+        assert self._ours is not None, "nothing was synced yet"
+        ours, (prompt, completion) = self._ours, self.probe
         everywhere = getattr(self.sampler, "score_everywhere", None)
         told = everywhere or (lambda p, c: [self.sampler.score(p, c)])
         differences = [(ours - torch.tensor(s[0])).abs().mean() for s in told([prompt], [completion])]
