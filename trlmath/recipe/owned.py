@@ -143,3 +143,10 @@ IDLE: dict[str, str] = {
     "length_column_name": "the order of rows is the trainer's own",
     "max_tool_calling_iterations": "rollouts call no tools",
 }
+
+# and in one of them only
+IDLE_BY: dict[str, dict[str, str]] = {
+    "grpo": {**IDLE, "label_smoothing_factor": "a policy's loss has no labels to smooth"},
+    "sft": IDLE,
+    "expert_iteration": IDLE,
+}

@@ -16,7 +16,7 @@ from trlmath.errors import RecipeError, TrlmathError, nearest
 from trlmath.options import type_name
 from trlmath.plugins import registry
 from trlmath.recipe.machine_checks import check_machine
-from trlmath.recipe.owned import IDLE, OWNED_BY
+from trlmath.recipe.owned import IDLE_BY, OWNED_BY
 from trlmath.recipe.schema import Recipe, Ref
 from trlmath.targets import is_path
 
@@ -86,7 +86,8 @@ def check_trainer(recipe: Recipe, algorithm: str = "grpo") -> None:
     import trl
 
     config = trl.GRPOConfig if algorithm == "grpo" else trl.SFTConfig  # expert iteration trains by SFT
-    owned, choices_of = OWNED_BY[algorithm], {**_CHOICES, **_CHOICES_OF.get(algorithm, {})}
+    owned, idle = OWNED_BY[algorithm], IDLE_BY[algorithm]
+    choices_of = {**_CHOICES, **_CHOICES_OF.get(algorithm, {})}
     hints = typing.get_type_hints(config)
     allowed = [field.name for field in fields(config) if field.init and field.name not in owned]
     converted, errors = {}, []
@@ -95,8 +96,8 @@ def check_trainer(recipe: Recipe, algorithm: str = "grpo") -> None:
         if name in owned:
             errors.append(f"{key}: is decided by {owned[name]}; write it there and remove it here.")
             continue
-        if name in IDLE:
-            errors.append(f"{key}: has no effect: {IDLE[name]}. Remove it.")
+        if name in idle:
+            errors.append(f"{key}: has no effect: {idle[name]}. Remove it.")
             continue
         if name not in allowed:
             errors.append(f"{key}: is no argument of TRL's {config.__name__}.{nearest(name, allowed)}")
