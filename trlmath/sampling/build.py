@@ -10,7 +10,7 @@ from typing import Any
 from accelerate.utils import broadcast_object_list
 
 from trlmath.recipe import Recipe
-from trlmath.sampling.choose import SERVER, check_engine_options
+from trlmath.sampling.choose import SERVER, check_engine
 from trlmath.sampling.models import ModelFiles, eos_token_ids, load_whole, save_whole
 from trlmath.sampling.sampler import Sampler
 
@@ -42,6 +42,7 @@ def build_sampler(
     Raises:
         RecipeError, EngineError: the weights cannot be loaded, the engine cannot start.
     """
+    check_engine(recipe, engine)
     sampler: Sampler
     if engine == SERVER:
         from trlmath.sampling.serving import open_server
@@ -59,7 +60,6 @@ def build_sampler(
         held.callback(server.close)
         server.check_tokenizer(probe, files.tokenizer(text=probe)["input_ids"])
         return server
-    check_engine_options(engine, recipe.sampling.engine_options)
     if engine == "transformers":
         from trlmath.sampling.transformers_engine import TransformersSampler
 

@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable
 
 import torch
 
-from trlmath.errors import EngineError, RecipeError, nearest
+from trlmath.errors import EngineError, RecipeError
 from trlmath.recipe import Recipe
+from trlmath.sampling.engine_options import OWN_SERVER, RUNNING, check_engine_options
 
 SERVER = "server"
 
 # On a CPU, below this size the engine's bookkeeping per token costs more than its kernels save:
 # docs/engines.md has the measurement (tests/bench/bench_engines.py repeats it).
 SMALL_ON_CPU = 50_000_000
-
-RUNNING = "at a running server"
-
-# What sampling.engine_options may hold; vLLM itself knows its own.
-_OPTIONS = {
-    "transformers": ("max_rows",),
-    RUNNING: ("model", "concurrency"),
-}
-
-
-def check_engine_options(engine: str, options: Iterable[str]) -> None:
-    """Raise RecipeError for an engine option that `engine` (or `RUNNING`) has not."""
-    if engine not in _OPTIONS:
-        return
-    allowed = _OPTIONS[engine]
-    for name in options:
-        if name not in allowed:
-            raise RecipeError(
-                f"sampling.engine_options.{name}: the engine {engine} has no such option."
-                f"{nearest(name, allowed)} Its options: {', '.join(allowed)}."
-            )
 
 
 def choose_engine(engine: str, parameters: int, on_gpu: bool, vllm_installed: bool) -> tuple[str, str]:
@@ -79,3 +58,30 @@ def engine_of(recipe: Recipe, parameters: int) -> tuple[str, str]:
         return SERVER, f"the vLLM server at {where}" if where else "a vLLM server that this run starts"
     installed = importlib.util.find_spec("vllm") is not None
     return choose_engine(recipe.sampling.engine, parameters, torch.cuda.is_available(), installed)
+
+
+def check_engine(recipe: Recipe, engine: str, trains: bool = False) -> None:
+    """Check what the recipe asks of `engine`, as `engine_of` returned it; before a weight is loaded.
+
+    Args:
+        trains: the engine will be given weights.
+
+    Raises:
+        RecipeError: it cannot sleep, has no such option, or refuses a value.
+        EngineError: vLLM's options are asked for and it is not installed.
+    """
+    from trlmath.sampling.vllm_engine import on_gpu, prepare_environment
+
+    sampling = recipe.sampling
+    if sampling.sleep and engine != "vllm":
+        raise RecipeError(
+            f"sampling.sleep: frees the memory of a vLLM in this process, and the engine is {engine!r}; set "
+            "it to false, or sampling.engine=vllm."
+        )
+    if sampling.sleep and not on_gpu():
+        raise RecipeError("sampling.sleep: vLLM's sleep mode exists on GPUs only; set it to false.")
+    if engine == SERVER:
+        engine = OWN_SERVER if sampling.url is None else RUNNING
+    if sampling.engine_options and engine in ("vllm", OWN_SERVER):
+        prepare_environment(not on_gpu())  # read when vLLM is imported
+    check_engine_options(engine, sampling.engine_options, trains)

@@ -151,6 +151,11 @@ def count_parameters(config: Any) -> int:
     return model.num_parameters()
 
 
+def parameters_of(path: str) -> int:
+    """Parameters of the model in a directory or on the Hub, read off its config. Raises RecipeError."""
+    return count_parameters(read_model_files(path).config)
+
+
 def eos_token_ids(model: Any, tokenizer: Any) -> list[int]:
     """Tokens that end a completion: the tokenizer's, and those of the model's generation config."""
     own = getattr(model.generation_config, "eos_token_id", None)

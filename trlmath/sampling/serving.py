@@ -12,7 +12,7 @@ import torch
 
 from trlmath.errors import EngineError, RecipeError
 from trlmath.recipe import Recipe
-from trlmath.sampling.choose import RUNNING, check_engine_options
+from trlmath.sampling.engine_options import OWN_SERVER, RUNNING, check_engine_options
 from trlmath.sampling.server_engine import ServerSampler
 from trlmath.sampling.server_http import Connection
 from trlmath.sampling.server_process import ServerProcess
@@ -40,9 +40,11 @@ def start_server(
         log: file for its output; None shows it.
 
     Raises:
-        EngineError: vLLM is missing, or an option is decided elsewhere.
+        EngineError: vLLM is missing.
+        RecipeError: its server has no such option, or not with that value.
     """
     options = dict(recipe.sampling.engine_options)
+    check_engine_options(OWN_SERVER, options)
     if recipe.sampling.transport == "nccl":
         options["weight_transfer_config"] = {"backend": "nccl"}
     key = os.environ.get(API_KEY)
@@ -82,13 +84,17 @@ def open_server(
     """
     sampling, key = recipe.sampling, os.environ.get(API_KEY)
     with ExitStack() as held:
+        process: ServerProcess | None = None
         if sampling.url is None:
-            urls, client = [_own_server(recipe, model, context, dtype, held, log, main, share)], {}
+            process, url = _own_server(recipe, model, context, dtype, held, log, main, share)
+            urls, client = [url], {}
         else:
             urls = [sampling.url] if isinstance(sampling.url, str) else sampling.url
-            client = sampling.engine_options
-            check_engine_options(RUNNING, client)
-        sampler = ServerSampler(urls, context, timeout=sampling.request_timeout, api_key=key, **client)
+            client = check_engine_options(RUNNING, sampling.engine_options)
+        explain = process.explain if process else _nothing
+        sampler = ServerSampler(
+            urls, context, timeout=sampling.request_timeout, api_key=key, explain=explain, **client
+        )
         if train:
             weights = ServerWeights(None, writer=main, share=share)
             held.callback(weights.close)
@@ -96,6 +102,10 @@ def open_server(
             sampler.take_weights_from(weights)
         sampler.on_close(held.pop_all().close)
     return sampler
+
+
+def _nothing() -> str:
+    return ""
 
 
 def _own_server(
@@ -107,15 +117,17 @@ def _own_server(
     log: Path | None,
     main: bool,
     share: Share,
-) -> str:
-    def start() -> str:
+) -> tuple[ServerProcess | None, str]:
+    """The server (on the first process) and its address."""
+
+    def start() -> ServerProcess:
         process = start_server(recipe, model, context, dtype, log=log)
         held.callback(process.stop)
         process.wait(recipe.sampling.start_timeout)
-        return process.url
+        return process
 
-    url = _on_main(main, share, start)
-    return share(url)
+    process: ServerProcess | None = _on_main(main, share, start)
+    return process, share(process.url if process else None)
 
 
 def _on_main(main: bool, share: Share, work: Callable[[], Any]) -> Any:
@@ -142,6 +154,6 @@ def _transport(recipe: Recipe, sampler: ServerSampler, dtype: str, device: torch
                 "sampling.transport: 'nccl' moves weights between GPUs, and there is none here. Use 'files'."
             )
         return NcclTransport(sampler.connections, device)
-    root = Path(sampling.weights_dir).expanduser() if sampling.weights_dir else None
+    base = Path(sampling.weights_dir).expanduser() if sampling.weights_dir else None
     stored = getattr(torch, dtype, None)
-    return FilesTransport(sampler.connections, WeightFiles(root, stored))
+    return FilesTransport(sampler.connections, WeightFiles(base, stored))

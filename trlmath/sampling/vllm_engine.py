@@ -8,8 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from transformers import AutoConfig
 
 from trlmath.errors import EngineError
+from trlmath.sampling.engine_options import VLLM, check_engine_options
+from trlmath.sampling.memory_share import (
+    Need,
+    cpu_cache,
+    free_memory,
+    gpu_share,
+    kv_bytes_per_token,
+    weight_bytes,
+)
+from trlmath.sampling.models import count_parameters
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.types import Group, Rollout
 
@@ -25,10 +36,13 @@ class VllmSampler:
         seed: the engine's own seed.
         world_size: processes of the training run; above 1, vLLM joins its launcher.
         sleep: free the engine's memory between generations (CUDA, ROCm and XPU only).
-        engine_options: further arguments of `vllm.LLM`, taken as they are.
+        reserve: bytes that others in this process will still need beside the engine.
+        engine_options: further arguments of `vllm.LLM`, see `check_engine_options`. Where they set no size of
+            the KV cache, it is computed from what is free now.
 
     Raises:
-        EngineError: vLLM is not installed, or cannot start; says what to do.
+        RecipeError: vLLM has no such option, or not with that value.
+        EngineError: vLLM is not installed, does not fit, or cannot start; says what to do.
     """
 
     name = "vllm"
@@ -43,9 +57,10 @@ class VllmSampler:
         seed: int = 0,
         world_size: int = 1,
         sleep: bool = False,
+        reserve: int = 0,
         engine_options: Mapping[str, Any] | None = None,
     ) -> None:
-        on_cpu = not torch.cuda.is_available()
+        on_cpu = not on_gpu()
         threads = torch.get_num_threads()
         prepare_environment(on_cpu)
         try:
@@ -80,7 +95,8 @@ class VllmSampler:
             options["max_num_batched_tokens"] = max(8192, context or 0)
         if world_size > 1:
             options["distributed_executor_backend"] = "external_launcher"
-        options.update(engine_options or {})
+        options.update(check_engine_options(VLLM, engine_options or {}))
+        options |= _cache_size(model, options, reserve, on_cpu)
         try:
             self.llm = LLM(model=model, **options)
         except (RuntimeError, ValueError, OSError, TypeError) as error:
@@ -167,6 +183,9 @@ class VllmSampler:
     def _wake(self, parts: Sequence[str]) -> None:
         sleeping = [part for part in parts if part in self._asleep]
         if sleeping:
+            if on_gpu():
+                # what the update has freed is torch's still, and vLLM needs it
+                torch.accelerator.empty_cache()
             self.llm.wake_up(tags=sleeping)
             self._asleep -= set(sleeping)
 
@@ -192,9 +211,35 @@ def prepare_environment(on_cpu: bool) -> None:
     # the whole engine state, pages of it, before an error that is raised anyway
     logging.getLogger("vllm.logging_utils.dump_input").setLevel(logging.CRITICAL)
     if on_cpu:
-        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
         # binding threads to cores slows the trainer, which shares the process
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+
+
+def on_gpu() -> bool:
+    """Whether vLLM runs on a device of its kind: CUDA, ROCm or XPU."""
+    return torch.cuda.is_available() or torch.xpu.is_available()
+
+
+def _cache_size(model: str, options: Mapping[str, Any], reserve: int, on_cpu: bool) -> dict[str, Any]:
+    """The engine's memory in vLLM's own arguments; nothing where the user has set it."""
+    given = {"gpu_memory_utilization", "kv_cache_memory_bytes"} & set(options)
+    if given or (on_cpu and os.environ.get("VLLM_CPU_KVCACHE_SPACE")):
+        return {}
+    config = AutoConfig.from_pretrained(model)
+    stored = str(config.dtype or "float32").removeprefix("torch.")
+    dtype = stored if options["dtype"] == "auto" else options["dtype"]
+    context = options["max_model_len"] or config.get_text_config().max_position_embeddings
+    need = Need(
+        weight_bytes(count_parameters(config), dtype),
+        kv_bytes_per_token(config, dtype, options.get("kv_cache_dtype", "auto")),
+        context,
+        options["max_num_seqs"],
+        reserve,
+    )
+    free, total = free_memory(on_cpu)
+    if on_cpu:
+        return {"kv_cache_memory_bytes": cpu_cache(free, total, need)}
+    return {"gpu_memory_utilization": gpu_share(free, total, need)}
 
 
 def keep_weights_loadable() -> None:

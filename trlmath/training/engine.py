@@ -17,6 +17,7 @@ from trlmath.sampling.choose import SERVER
 from trlmath.sampling.models import eos_token_ids
 from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.transformers_engine import TransformersSampler
+from trlmath.training.update_memory import update_reserve
 
 
 def sampler_factory(
@@ -56,6 +57,7 @@ def sampler_factory(
                 seed=recipe.run.seed + trainer.accelerator.process_index,
                 world_size=trainer.accelerator.num_processes,
                 sleep=recipe.sampling.sleep,
+                reserve=_reserve(recipe, trainer, context),
                 engine_options=recipe.sampling.engine_options,
             ),
             reference,
@@ -85,6 +87,20 @@ def _server(recipe: Recipe, trainer: Trainer, context: int, log: Path | None) ->
         sampler.close()
         raise
     return sampler
+
+
+def _reserve(recipe: Recipe, trainer: Trainer, context: int) -> int:
+    """Bytes that the update will need on this process."""
+    arguments = trainer.args
+    cut = recipe.batch.microbatch_tokens if recipe.batch else recipe.rollout.microbatch_tokens
+    return update_reserve(
+        trainer.accelerator.unwrap_model(trainer.model),
+        str(getattr(arguments.optim, "value", arguments.optim)),
+        cut or arguments.per_device_train_batch_size * context,
+        arguments.gradient_checkpointing,
+        arguments.bf16,
+        recipe.sampling.sleep,
+    )
 
 
 def engine_dtype(trainer: Trainer) -> str:

@@ -14,6 +14,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 from transformers import PrinterCallback, ProgressCallback
+from transformers.trainer_utils import align_special_tokens
 from transformers.utils.logging import disable_progress_bar
 
 from trlmath.data.filtering import LedgerEntry
@@ -32,8 +33,8 @@ from trlmath.recipe.schema import EvaluationSetting
 from trlmath.runs.components import components_used, keep_one_offs
 from trlmath.runs.directory import RunDirectory, new_run_path
 from trlmath.runs.manifest import describe
-from trlmath.sampling.choose import check_engine_options, engine_of
-from trlmath.sampling.models import load_policy
+from trlmath.sampling.choose import check_engine, engine_of
+from trlmath.sampling.models import load_policy, parameters_of
 from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.serving import check_servers
 from trlmath.sampling.settings import SamplingSettings
@@ -77,6 +78,9 @@ class TrainingRun(ABC):
         engine_of(recipe, parameters=0)
         check_servers(recipe)
         self._prepared = self._prepare()
+        self._engine_chosen = engine_of(recipe, parameters_of(self._prepared.model_path))
+        if self.generates:
+            check_engine(recipe, self._engine_chosen[0], trains=True)
         peft = lora_config(recipe)
         self.directory = self._shared_path()
         arguments = self._arguments(self.directory / "checkpoints")
@@ -175,8 +179,7 @@ class TrainingRun(ABC):
         recipe, prepared = self.recipe, self._prepared
         disable_progress_bar()  # transformers' own, for loading and saving, would break into ours
         model = load_policy(recipe, prepared.model_path)
-        engine, why = engine_of(recipe, model.num_parameters())
-        check_engine_options(engine, recipe.sampling.engine_options)
+        engine, why = self._engine_chosen
         self.display.note(f"model    {recipe.model.path}, {model.num_parameters() / 1e6:.1f} M parameters")
         if self.generates:
             self.display.note(f"engine   {engine}: {why}")
@@ -210,9 +213,10 @@ class TrainingRun(ABC):
     def _record_start(self) -> None:
         if not self._files:
             return
-        self._files.write_text("recipe.yaml", self.recipe.to_yaml())
         keep_one_offs(self._manifest["components"], self._files)
         self._files.write_json("manifest.json", self._manifest)
+        # last: a directory with a recipe is taken, and to go on in it takes the manifest
+        self._files.write_text("recipe.yaml", self.recipe.to_yaml())
         self._record_drops(self._prepared.ledger)
         notify("run_started", run=self._view)
         notify("rows_filtered", ledger=self._prepared.ledger)
@@ -273,6 +277,8 @@ class TrainingRun(ABC):
     def finish(self, before: Sequence[EvaluationReport] = (), after: Sequence[EvaluationReport] = ()) -> None:
         """Save the model, show before and after, and record the end."""
         final = self.directory / "checkpoints" / "final"
+        # as transformers does before training: a run continued after its last step has not trained
+        align_special_tokens(self.trainer.model, self._prepared.tokenizer)
         self.trainer.save_model(str(final))
         if self._files:
             self._prepared.tokenizer.save_pretrained(final)
@@ -309,8 +315,11 @@ class TrainingRun(ABC):
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         step = self.step if hasattr(self, "trainer") else 0
         self._manifest |= {"status": status, "error": f"{type(error).__name__}: {error}", "step": step}
-        self._files.write_json("manifest.json", self._manifest)
-        self._files.log(f"{status}: {type(error).__name__}: {error}")
+        try:
+            self._files.write_json("manifest.json", self._manifest)
+            self._files.log(f"{status}: {type(error).__name__}: {error}")
+        except OSError:
+            pass  # the disk is full or gone: `error` is what the user has to see
 
     # -- what happens in between ------------------------------------------------------------------
 
