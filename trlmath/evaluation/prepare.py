@@ -102,7 +102,7 @@ def prepare_evaluation(recipe: Recipe, fit: bool = False) -> PreparedEvaluation:
     if recipe.data.eval is None:
         raise RecipeError("data.eval is null: name the dataset to evaluate on.")
     prompt = load_prompt(recipe.data.prompt.name, recipe.data.prompt.options)
-    rewards = build_rewards(recipe.rewards)
+    rewards = build_rewards(recipe.rewards, recipe.checks)
     files = read_model_files(located(recipe.model.path))
     problems = load_problems(recipe.data.eval, "eval", recipe.data.columns)[: recipe.evaluation.limit]
     without = sum(p.answer is None or not p.answer.strip() for p in problems)

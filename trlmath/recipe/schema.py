@@ -232,7 +232,8 @@ Action = Literal["off", "warn", "stop"]
 class ChecksSection(Section):
     """What to do when a run's numbers go wrong: nothing, say so once, or stop; docs/reliability.md.
 
-    `window`: steps that a trend is judged by.
+    `window`: steps that a trend is judged by. `reward_timeout`: seconds that a reward may take for a batch;
+    null: no limit. `on_reward_error`: what a reward that fails costs, the run or the rollouts it failed on.
     """
 
     window: Int = Field(default=20, ge=2)
@@ -244,13 +245,18 @@ class ChecksSection(Section):
     falling_validation: Action = "warn"
     length_collapse: Action = "warn"
     all_truncated: Action = "warn"
+    reward_timeout: Annotated[Float, Field(gt=0)] | None = 300.0
+    on_reward_error: Literal["stop", "unscorable"] = "stop"
 
     @model_validator(mode="before")
     @classmethod
     def _off(cls, value: Any) -> Any:
         # YAML reads a bare off as false
-        if isinstance(value, dict):
-            return {key: "off" if item is False else item for key, item in value.items()}
+        if not isinstance(value, dict):
+            return value
+        value = {key: "off" if item is False else item for key, item in value.items()}
+        if value.get("reward_timeout") == "off":
+            value["reward_timeout"] = None
         return value
 
 

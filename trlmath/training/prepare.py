@@ -82,7 +82,7 @@ def prepare(recipe: Recipe, processes: int = 1, moments: Sequence[Moment] = ("ex
     check_processes(recipe, processes)
     check_components(recipe)
     prompt = load_prompt(recipe.data.prompt.name, recipe.data.prompt.options)
-    rewards = build_rewards(recipe.rewards)
+    rewards = build_rewards(recipe.rewards, recipe.checks)
     advantage = resolve("advantage", recipe.advantage.name)
     model_path = located(recipe.model.path)
     tokenizer, context = read_model_directory(model_path)

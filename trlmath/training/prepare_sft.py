@@ -37,7 +37,7 @@ def prepare_sft(recipe: Recipe) -> PreparedSft:
     """
     check_components(recipe)
     prompt = load_prompt(recipe.data.prompt.name, recipe.data.prompt.options)
-    rewards = build_rewards(recipe.rewards)
+    rewards = build_rewards(recipe.rewards, recipe.checks)
     model_path = located(recipe.model.path)
     tokenizer, context = read_model_directory(model_path)
     with PartialState().main_process_first():  # the others read what the first has put into the cache
