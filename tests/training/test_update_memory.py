@@ -1,0 +1,73 @@
+"""What the update allocates beside the weights: against what torch allocates, and by optimizer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny import save_tiny_model
+from transformers import AutoModelForCausalLM
+
+from trlmath.training.update_memory import activation_bytes, update_reserve
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = save_tiny_model(tmp_path_factory.mktemp("reserve"))
+    return AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+
+
+def kept_for_backward(model, tokens):
+    """Bytes that autograd keeps for one forward, weights left out, each storage once."""
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    seen = {}
+
+    def pack(tensor):
+        store = tensor.untyped_storage()
+        if store.data_ptr() not in weights:
+            seen[store.data_ptr()] = store.nbytes()
+        held.append(tensor)
+        return tensor
+
+    held = []
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        model.model(input_ids=torch.ones(1, tokens, dtype=torch.long), use_cache=False)
+    return sum(seen.values())
+
+
+def test_activations_are_those_that_autograd_keeps(model):
+    measured = kept_for_backward(model, 200) / 200
+    head = model.config.vocab_size * 4 * 2 * 200
+    estimated = (activation_bytes(model.config, 200, 4, checkpointing=False) - head) / 200
+    assert 0.8 * measured < estimated < 1.5 * measured
+
+
+def test_checkpointing_keeps_less(model):
+    config = model.config
+    config.num_hidden_layers, before = 24, config.num_hidden_layers
+    try:
+        plain, saved = (activation_bytes(config, 4096, 2, checkpointing=c) for c in (False, True))
+    finally:
+        config.num_hidden_layers = before
+    assert saved < plain / 3
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "per_parameter"),
+    [("adamw_torch_fused", 8), ("adamw_bnb_8bit", 2), ("sgd", 0), ("lion_32bit", 4), ("muon", 4)],
+)
+def test_optimizer_state(model, optimizer, per_parameter):
+    count = sum(p.numel() for p in model.parameters())
+    assert update_reserve(model, optimizer, 100, False, False, asleep=True) == count * per_parameter
+    awake = update_reserve(model, optimizer, 100, False, False, asleep=False)
+    assert awake == count * (per_parameter + 4) + activation_bytes(model.config, 100, 4, False)
+
+
+def test_only_what_is_trained_counts(model):
+    names = [p for p in model.parameters() if p.requires_grad]
+    for parameter in names[1:]:
+        parameter.requires_grad = False
+    try:
+        assert update_reserve(model, "adamw_torch", 100, False, False, asleep=True) == names[0].numel() * 8
+    finally:
+        for parameter in names:
+            parameter.requires_grad = True
