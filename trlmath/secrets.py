@@ -1,0 +1,69 @@
+"""Tokens, keys and passwords: taken out of whatever is shown or kept, and refused in recipes.
+
+A secret is known by where it stands (an environment variable called ``..._TOKEN``, ``..._KEY``, ``...SECRET``
+or ``...PASSWORD``; the ``user:password@`` of a URL) or by how it looks (the Hub's ``hf_...``, ``sk-...``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+MASK = "***"
+_VARIABLE = re.compile(r"(TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE)
+_SHORTEST = 8  # characters: masking a shorter value would blot out ordinary words
+_LOGIN = re.compile(r"(?<=://)[^\s/@:?#]*:[^\s/@?#]+(?=@)")
+_SHAPES = re.compile(
+    r"\bhf_[A-Za-z0-9]{24,}|\bsk-[A-Za-z0-9_-]{20,}|\bgh[pousr]_[A-Za-z0-9]{30,}|\bxox[abprs]-[A-Za-z0-9-]{10,}"
+    r"|\bAKIA[A-Z0-9]{16}\b|(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{16,}"
+)
+_MARKS = ("hf_", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "xox", "AKIA", "earer ")
+# `token` alone is no secret here: recipes speak of pad_token and stop tokens
+_KEY = re.compile(
+    r"(^|[_-])(api_?key|password|passwd|passphrase|secret|secret_key|credentials?|private_key|access_key"
+    r"|(hub|hf|auth|api|access|bearer|secret)_?token)$",
+    re.IGNORECASE,
+)
+_NAME_OF_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
+
+
+def without_values(text: str) -> str:
+    """Return `text` with the values of secret environment variables masked, and nothing else touched."""
+    for value in _values(len(os.environ)):
+        if value in text:
+            text = text.replace(value, MASK)
+    return text
+
+
+def hidden(text: str) -> str:
+    """Return `text` with everything masked that is a secret by its place or looks like one."""
+    text = without_values(text)
+    if "://" in text:
+        text = _LOGIN.sub(MASK, text)
+    if any(mark in text for mark in _MARKS):  # many times faster than the search itself
+        text = _SHAPES.sub(MASK, text)
+    return text
+
+
+def secrets_in(data: Any, path: str = "") -> Iterator[str]:
+    """Yield the dotted keys of plain data whose value is a secret; the name of a variable is none."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from secrets_in(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(data, (list, tuple)):
+        for index, value in enumerate(data):
+            yield from secrets_in(value, f"{path}.{index}")
+    elif isinstance(data, str) and data:
+        named = _KEY.search(path.rsplit(".", 1)[-1]) and not _NAME_OF_VARIABLE.fullmatch(data)
+        if named or hidden(data) != data:
+            yield path
+
+
+@lru_cache(maxsize=2)
+def _values(variables: int) -> list[str]:
+    # read again when a variable came or went: reading all of them for every text shown would be slow
+    found = {v for name, v in os.environ.items() if len(v) >= _SHORTEST and _VARIABLE.search(name)}
+    return sorted(found, key=len, reverse=True)  # the longer first: one may be part of another
