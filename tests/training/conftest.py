@@ -61,7 +61,10 @@ def trainer_builder(tiny_dir):
             "advantage": GroupAdvantage(eps=1e-4),
             **(algorithm or {}),
         }
-        outside = {"peft_config": config.pop("peft_config", None)}
+        outside = {
+            "peft_config": config.pop("peft_config", None),
+            "freshness": config.pop("freshness", "stop"),
+        }
         model = config.pop("model", None)
         problems = problems or [Problem(f"{a} + {a} = {'?' * a}", str(2 * a)) for a in range(1, 9)]
         arguments = {

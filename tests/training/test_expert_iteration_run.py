@@ -6,6 +6,7 @@ import hashlib
 import json
 
 import pytest
+from recording import RecordingLLM, recording_sampler
 
 from trlmath.errors import DataError, EngineError, RecipeError
 from trlmath.evaluation import run as evaluation_run
@@ -290,70 +291,22 @@ def replace_name(ref, path):
 # -- an engine with weights of its own ------------------------------------------------------------------
 
 
-class RecordingLLM:
-    """Stands where vLLM's engine does in `VllmSampler`; notes the order of calls, samples with a module."""
-
-    def __init__(self, module, events):
-        self.module, self.events = module, events
-        self.llm_engine = self.model_executor = self.driver_worker = self.model_runner = self
-        self.engine_core = self
-        self.model = self
-
-    def load_weights(self, weights):
-        if self.events[-1] != "load":
-            self.events.append("load")
-        own = dict(self.module.model.named_parameters())
-        for name, tensor in weights:
-            if name in own:
-                own[name].data.copy_(tensor)
-
-    def reset_prefix_cache(self):
-        pass
-
-    def shutdown(self):
-        self.events.append("shutdown")
-
-    def sleep(self, level):
-        self.events.append("sleep")
-
-    def wake_up(self, tags):
-        self.events.append(f"wake {'+'.join(tags)}")
-
-
 @pytest.fixture
 def recording(monkeypatch, tiny_dir):
     """Let the run build a `VllmSampler` around a `RecordingLLM`; returns the list of events."""
     from transformers import AutoModelForCausalLM
 
     from trlmath.sampling.transformers_engine import TransformersSampler
-    from trlmath.sampling.vllm_engine import VllmSampler
 
     events = []
-
-    class Recorded(VllmSampler):
-        def __init__(self, module):
-            self.module = module
-            self.llm, self.sleep, self.weights_version = RecordingLLM(module, events), True, 0
-            self._asleep = set()
-            self._go_to_sleep()
-
-        def generate(self, prompts, settings, n=1):
-            self._wake(["weights", "kv_cache"])
-            events.append("generate")
-            groups = self.module.generate(prompts, settings, n)
-            self._go_to_sleep()
-            return groups
-
-        def score(self, prompts, completions):
-            self._wake(["weights", "kv_cache"])
-            events.append("score")
-            return self.module.score(prompts, completions)
 
     def factory(recipe, engine, context, **more):
         def build(trainer):
             reference = TransformersSampler(trainer.model, trainer.processing_class)
-            own = AutoModelForCausalLM.from_pretrained(tiny_dir)
-            return Recorded(TransformersSampler(own, trainer.processing_class)), reference
+            own = TransformersSampler(
+                AutoModelForCausalLM.from_pretrained(tiny_dir), trainer.processing_class
+            )
+            return recording_sampler(monkeypatch, own, events), reference
 
         return build
 
@@ -368,7 +321,7 @@ def recording(monkeypatch, tiny_dir):
 def test_the_engine_sleeps_while_sft_runs_and_wakes_with_the_new_weights(recipe, recording):
     section = {"iterations": 1, "problems_per_iteration": 2}
     expert = run(recipe(expert_iteration=section, evaluation={"limit": 2, "settings": [{"name": "sampled"}]}))
-    loaded = ["wake weights", "load", "wake kv_cache", "score", "generate", "sleep"]
+    loaded = ["wake weights", "load", "reset", "wake kv_cache", "score", "generate", "sleep"]
     sampled = ["wake weights+kv_cache", "generate", "sleep"]
     #                   before     sample          after: the new weights, proven on a probe
     assert recording == ["sleep", *loaded, *sampled, "sft", *loaded, "shutdown"]
@@ -383,14 +336,9 @@ def test_an_engine_with_old_weights_ends_the_run(recipe, recording, monkeypatch)
     def once(self, weights):
         if "sft" not in recording:
             load(self, weights)
-        else:
-            print("DBG skipped", file=__import__("sys").stderr)
         times.append(1)
 
     monkeypatch.setattr(RecordingLLM, "load_weights", once)
-    import sys
-
-    print("DBG", recording, file=sys.stderr)
     with pytest.raises(EngineError, match="does not generate from the trainer's weights"):
         run(
             recipe(
