@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
@@ -25,16 +27,28 @@ def text(value):
 
 def test_progress_names_whole_files_and_lets_old_ones_go(files):
     progress = Progress()
-    assert read_progress(files.path) is None
+    assert read_progress(files.path) == (None, [])
     save_progress(files, progress, {"weights": ("0-w", text("zero")), "traces": ("0-t", text("t"))}, ())
     progress.iteration, progress.phase = 1, "evaluate"
     progress.evaluated["before"] = {"eval/both": 0.25}
     del progress.files["traces"]
     save_progress(files, progress, {"weights": ("1-w", text("one"))}, ())
     state = files.path / "state"
-    assert sorted(file.name for file in state.iterdir()) == ["1-w", "progress.json"]
-    assert read_progress(files.path) == progress
-    assert (state / "1-w").read_text() == "one"
+    # those of the progress before, in case a new one is damaged
+    assert sorted(file.name for file in state.iterdir()) == [
+        "0-t",
+        "0-w",
+        "1-w",
+        "earlier.json",
+        "progress.json",
+    ]
+    assert read_progress(files.path) == (progress, [])
+    progress.iteration = 2
+    save_progress(files, progress, {"weights": ("2-w", text("two"))}, ())
+    assert sorted(file.name for file in state.iterdir()) == ["1-w", "2-w", "earlier.json", "progress.json"]
+    (state / "1-w").unlink()
+    assert read_progress(files.path) == (progress, [])
+    assert (state / "2-w").read_text() == "two"
 
 
 def test_a_kill_while_a_file_is_written_leaves_the_last_phase(files):
@@ -48,7 +62,7 @@ def test_a_kill_while_a_file_is_written_leaves_the_last_phase(files):
     progress.phase = "evaluate"
     with pytest.raises(KeyboardInterrupt):
         save_progress(files, progress, {"weights": ("1-w", killed)}, ())
-    again = read_progress(files.path)
+    again, _ = read_progress(files.path)
     assert (again.phase, again.files) == ("sample", {"weights": "0-w"})
 
 
@@ -69,11 +83,46 @@ def test_rows_of_an_interrupted_phase_are_cut_off(files):
 def test_what_cannot_be_read_is_told(files):
     save_progress(files, Progress(), {"weights": ("0-w", text("zero"))}, ())
     (files.path / "state" / "0-w").unlink()
-    with pytest.raises(DataError, match="has lost 0-w"):
+    with pytest.raises(DataError, match="so the run cannot go on: state/progress.json .* 0-w is missing"):
         read_progress(files.path)
     (files.path / "state" / "progress.json").write_text(json.dumps({"iteraton": 1}), encoding="utf-8")
     with pytest.raises(DataError, match="cannot be read"):
         read_progress(files.path)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-2])
+
+
+def flip(path):
+    held = bytearray(path.read_bytes())
+    held[len(held) // 2] ^= 1
+    path.write_bytes(held)
+
+
+@pytest.mark.parametrize("name", ["1-w", "1-f", "progress.json"])
+@pytest.mark.parametrize("spoil", [cut, flip, Path.unlink, lambda path: path.write_bytes(b"")])
+def test_damage_is_met_by_the_progress_before_the_last_weights(files, name, spoil):
+    progress = Progress()
+    save_progress(files, progress, {"weights": ("0-w", text("zero")), "filters": ("0-f", text("f"))}, ())
+    progress.iteration, progress.phase = 1, "train"
+    save_progress(files, progress, {"traces": ("1-t", text("t"))}, ())
+    before = Progress(**asdict(progress))
+    progress.phase = "evaluate"
+    del progress.files["traces"]
+    save_progress(files, progress, {"weights": ("1-w", text("one")), "filters": ("1-f", text("g"))}, ())
+    save_progress(files, progress, {}, ())
+    state = files.path / "state"
+    spoil(state / name)
+    again, passed = read_progress(files.path)
+    assert len(passed) == 1
+    assert passed[0].startswith("state/progress.json is passed over")
+    assert again == before
+    # going on puts what is whole in its place, and what is damaged is written anew
+    save_progress(files, again, {}, ())
+    assert read_progress(files.path) == (before, [])
+    save_progress(files, again, {"weights": ("1-w", text("one"))}, ())
+    assert read_progress(files.path) == (again, [])
 
 
 def test_lines_hold_half_a_character(tmp_path):

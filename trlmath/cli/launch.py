@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -17,10 +18,15 @@ from typing import NoReturn
 
 import click
 
+from trlmath.cli.echo import echo, guard_tracebacks
 from trlmath.errors import TrlmathError, visible
 from trlmath.recipe import Recipe, check_sections, load_recipe
 
 INTERRUPTED = 130
+NO_SPACE = (
+    "the run's files cannot be written: {error}. Make room (see also run.keep_last), then start the "
+    "same command again: it goes on from the last whole checkpoint."
+)
 # seconds that other processes than the first wait before they tell an error
 PATIENCE = 15.0
 
@@ -46,7 +52,7 @@ def launch(name: str, run: Callable[[Recipe], None], check: Callable[[Recipe], N
         if dry_run:
             check(recipe)
             if _first():
-                click.echo(recipe.to_yaml(), nl=False)
+                echo(recipe.to_yaml(), nl=False)
             return
         run(recipe)
 
@@ -54,6 +60,7 @@ def launch(name: str, run: Callable[[Recipe], None], check: Callable[[Recipe], N
         f"Run the recipe {name}. Override any key by its dotted path, e.g. sampling.temperature=0.7."
     )
     quiet_libraries()
+    guard_tracebacks()
     # a launcher of several processes passes Ctrl-C on as SIGTERM
     signal.signal(signal.SIGTERM, _interrupt)
     with readable_errors():
@@ -76,11 +83,14 @@ def readable_errors() -> Iterator[None]:
         leave(error.exit_code)
     except (KeyboardInterrupt, click.Abort):  # Abort is a RuntimeError too
         if _first():
-            click.echo("\ninterrupted: what was written so far is complete and readable.", err=True)
+            echo("\ninterrupted: what was written so far is complete and readable.", err=True)
         leave(INTERRUPTED)
-    except RuntimeError as error:
-        if os.environ.get("TRLMATH_TRACEBACK") or not lost_process(error):
+    except Exception as error:
+        if os.environ.get("TRLMATH_TRACEBACK") or not (lost_process(error) or no_space(error)):
             raise
+        if no_space(error):
+            _tell(NO_SPACE.format(error=visible(str(error) or type(error).__name__).splitlines()[0]))
+            leave(1)
         told = visible(re.sub(r"^\[[^]]*] *", "", str(error).splitlines()[0]))
         _tell(
             "another process of this run is gone, or did not answer within trainer.ddp_timeout: "
@@ -90,8 +100,21 @@ def readable_errors() -> Iterator[None]:
         os._exit(1)  # leaving the group politely would wait for the one that is gone
 
 
-def lost_process(error: RuntimeError) -> bool:
+def no_space(error: BaseException | None) -> bool:
+    """Whether something could not be written because the disk is full, or read-only by now."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            return True
+        if "No space left on device" in str(error) or "os error 28" in str(error):  # safetensors' own
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def lost_process(error: BaseException) -> bool:
     """Whether an exchange between the processes of a run failed because one does not answer."""
+    if not isinstance(error, RuntimeError):
+        return False
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(error, getattr(torch.distributed, "DistError", ())):
         return True
@@ -104,9 +127,9 @@ def _tell(error: str) -> None:
     if not _first():
         # mistakes in a recipe meet every process: the first one tells, and the launcher then ends this one
         time.sleep(PATIENCE)
-        click.echo(f"error in process {os.environ['RANK']}: {error}", err=True)
+        echo(f"error in process {os.environ['RANK']}: {error}", err=True)
     else:
-        click.echo(f"error: {error}", err=True)
+        echo(f"error: {error}", err=True)
     if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         extra = {"py_callstack": f"error: {error}", "timestamp": str(int(time.time()))}
         Path(file).write_text(

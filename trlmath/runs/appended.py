@@ -6,11 +6,20 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from trlmath.errors import DataError
+from trlmath.runs.checkpoints import sync
 
 
 def sizes_of(directory: Path, names: Iterable[str]) -> dict[str, int]:
     """Bytes of each file of the run directory now; 0 where there is none."""
     return {name: (directory / name).stat().st_size if (directory / name).exists() else 0 for name in names}
+
+
+def flushed_sizes(directory: Path, names: Iterable[str]) -> dict[str, int]:
+    """As `sizes_of`, once all rows, those of evaluations too, are on the disk: a power cut takes none."""
+    for name in (*names, "evaluation/samples.jsonl"):
+        if (directory / name).exists():
+            sync(directory / name)
+    return sizes_of(directory, names)
 
 
 def cut_back(directory: Path, sizes: Mapping[str, int]) -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trlmath.errors import DataError
+
 SEAL = "files.json"
 PREFIX = "checkpoint-"
 
@@ -38,17 +40,20 @@ def publish(beside: Path, target: Path, facts: Mapping[str, Any]) -> None:
     files = {
         str(p.relative_to(beside)): p for p in sorted(beside.rglob("*")) if p.is_file() and p.name != SEAL
     }
-    listed = {name: {"bytes": p.stat().st_size, "sha256": _hash(p)} for name, p in files.items()}
+    listed = {name: {"bytes": p.stat().st_size, "sha256": hash_of(p)} for name, p in files.items()}
     for path in files.values():
-        _sync(path)
+        sync(path)
     seal = beside / SEAL
-    seal.write_text(json.dumps({"files": listed, "facts": facts}, indent=2) + "\n", encoding="utf-8")
-    _sync(seal)
-    _sync(beside)
+    told: dict[str, Any] = {"files": listed, "facts": facts}
+    told["sealed"] = digest({"name": target.name, **told})
+    seal.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    sync(seal)
+    for inner in {path.parent for path in files.values()} | {beside}:
+        sync(inner)
     if target.exists():  # a broken one of the same step, which was passed over
         shutil.rmtree(target)
     beside.rename(target)
-    _sync(target.parent)
+    sync(target.parent)
 
 
 def verify(folder: Path) -> tuple[Checkpoint | None, str]:
@@ -58,18 +63,24 @@ def verify(folder: Path) -> tuple[Checkpoint | None, str]:
         return None, f"it has no {SEAL}: saving it did not end"
     try:
         told = json.loads(seal.read_text(encoding="utf-8"))
-        listed, facts = told["files"], told["facts"]
+        listed, facts, sealed = told["files"], told["facts"], told["sealed"]
         step = int(folder.name.removeprefix(PREFIX))
     except (ValueError, KeyError, TypeError) as error:
-        return None, f"its {SEAL} cannot be read: {error}"
+        return None, f"its {SEAL} cannot be read: {type(error).__name__} {error}"
+    if sealed != digest({"name": folder.name, "files": listed, "facts": facts}):
+        return None, f"its {SEAL} is not what was written (its hash differs)"
     for name, was in listed.items():
         path = folder / name
         if not path.is_file():
             return None, f"{name} is missing"
         if path.stat().st_size != was["bytes"]:
             return None, f"{name} has {path.stat().st_size} bytes and had {was['bytes']}"
-        if _hash(path) != was["sha256"]:
+        if hash_of(path) != was["sha256"]:
             return None, f"{name} is not what was written (its hash differs)"
+    # a second file of weights, say, that transformers would load instead
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")):
+        if str(path.relative_to(folder)) not in {*listed, SEAL}:
+            return None, f"{path.relative_to(folder)} was not there when it was saved"
     return Checkpoint(folder, step, facts), ""
 
 
@@ -84,13 +95,33 @@ def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     return None, passed
 
 
-def prune(folder: Path, keep_last: int, best: str | None = None) -> None:
-    """Remove all but the `keep_last` newest checkpoints and the one called `best`; what kills left, too."""
-    for path in sorted(_all(folder), key=_step, reverse=True)[keep_last:]:
-        if path.name != best:
+def to_continue(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """As `newest`; None only where nothing was saved yet.
+
+    Raises:
+        DataError: there are checkpoints, and none verifies.
+    """
+    found, passed = newest(folder)
+    if found is None and passed:
+        raise DataError(
+            f"no checkpoint in {folder} is whole, so the run cannot go on: {'; '.join(passed)}. Bring one "
+            f"back from a copy, or remove {folder} to start this run from its beginning; nothing was changed."
+        )
+    return found, passed
+
+
+def prune(folder: Path, saved: int, keep_last: int, best: str | None = None) -> None:
+    """Remove all but the `keep_last` newest checkpoints and the one called `best`.
+
+    Args:
+        saved: step of the one just saved. Later ones were passed over when the run went on: they go, and
+            do not count.
+    """
+    valid = [path for path in sorted(_all(folder), key=_step, reverse=True) if _step(path) <= saved]
+    kept = {*valid[:keep_last], *(path for path in valid if path.name == best)}
+    for path in _all(folder):
+        if path not in kept:
             shutil.rmtree(path, ignore_errors=True)
-    for path in folder.glob(f".{PREFIX}*"):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _all(folder: Path) -> list[Path]:
@@ -101,12 +132,20 @@ def _step(path: Path) -> int:
     return int(path.name.removeprefix(PREFIX))
 
 
-def _hash(path: Path) -> str:
+def digest(told: Mapping[str, Any]) -> str:
+    """SHA-256 of plain data."""
+    # what JSON makes of it, so that tuples read back as lists are the same
+    return hashlib.sha256(json.dumps(json.loads(json.dumps(told)), sort_keys=True).encode()).hexdigest()
+
+
+def hash_of(path: Path) -> str:
+    """SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Have a file, or the names in a folder, on the disk before going on."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

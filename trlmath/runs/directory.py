@@ -54,12 +54,21 @@ class RunDirectory:
         target = self.path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         beside = target.with_name(f".{target.name}.{os.getpid()}")
-        beside.write_text(text, encoding="utf-8", errors="backslashreplace")
+        with beside.open("w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())  # else a power cut may leave the new name with nothing in it
         beside.replace(target)
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a whole JSON file at once."""
         self.write_text(name, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+    def clear_leftovers(self) -> None:
+        """Remove what a kill has left half written; for the one process that writes here."""
+        for pattern in (".*.json.*", ".*.yaml.*", "state/.*", "rollouts/*.tmp", "evaluation/.*.resume"):
+            for file in self.path.glob(pattern):
+                file.unlink()
 
     def log(self, text: str) -> None:
         """Append a line to ``console.log``, control characters shown as escapes."""

@@ -13,6 +13,7 @@ from typing import Any
 from trlmath.errors import DataError, TrlmathError, nearest
 from trlmath.recipe.schema import Recipe
 from trlmath.recipe.yamls import read as read_yaml
+from trlmath.runs.lock import writer_of
 from trlmath.runs.shapes import check_evaluation, check_manifest, check_metrics
 
 
@@ -37,8 +38,12 @@ class StoredRun:
 
     @property
     def status(self) -> str:
-        """``running``, ``finished``, ``failed`` or ``interrupted``; ``unknown`` without a manifest."""
-        return str(self.manifest.get("status", "unknown"))
+        """``running``, ``finished``, ``failed`` or ``interrupted``; ``unknown`` without a manifest.
+
+        ``killed``: it says ``running``, and its process is gone. A run on another host is not judged.
+        """
+        told = str(self.manifest.get("status", "unknown"))
+        return "killed" if told == "running" and writer_of(self.path) == "gone" else told
 
     @cached_property
     def metrics(self) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -55,7 +56,9 @@ def write_rollouts(
     path = directory / "rollouts" / f"{file or f'step-{step:06d}'}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".tmp")
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), beside)
+    with beside.open("wb") as stream:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), stream)
+        os.fsync(stream.fileno())
     beside.replace(path)
     return path
 

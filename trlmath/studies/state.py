@@ -68,7 +68,7 @@ def _state(directory: Path, recipe: Recipe) -> State:
     status = read_run(directory).status
     if not _same(directory / "recipe.yaml", recipe):
         return State(False, f"{status}, but its recipe changed")
-    return State(status == "finished", "cut off" if status == "running" else status)
+    return State(status == "finished", "cut off" if status in ("running", "killed") else status)
 
 
 def is_finished(directory: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,6 +57,9 @@ class Checkpointed(Trainer):
             super()._load_optimizer_and_scheduler(checkpoint)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        if self.args.should_save:  # what a kill inside the last save has left
+            shutil.rmtree(Path(self.args.output_dir) / _BESIDE, ignore_errors=True)
+        self.accelerator.wait_for_everyone()
         self._saving = True
         try:
             super()._save_checkpoint(model, trial)
@@ -69,7 +73,7 @@ class Checkpointed(Trainer):
                 part.save(folder / _BESIDE / name)
             publish(folder / _BESIDE / name, folder / name, self.facts())
             (folder / _BESIDE).rmdir()
-            prune(folder, self.keep_last, self.keep_best())
+            prune(folder, self.state.global_step, self.keep_last, self.keep_best())
         self.accelerator.wait_for_everyone()
 
 

@@ -27,7 +27,7 @@ from trlmath.recipe import Recipe, check_sections
 from trlmath.recipe.schema import BatchSection, EvaluationSetting, ExpertIterationSection
 from trlmath.runs.appended import cut_back
 from trlmath.runs.directory import RunDirectory
-from trlmath.runs.lock import RunLock
+from trlmath.runs.lock import open_locked
 from trlmath.runs.rollouts import write_rollouts
 from trlmath.sampling.sampler import Sampler
 from trlmath.training import expert_iteration as pieces
@@ -67,7 +67,8 @@ class ExpertIterationRun(TrainingRun):
 
     def __init__(self, recipe: Recipe, display: Display | None = None) -> None:
         self.section = recipe.expert_iteration or ExpertIterationSection()
-        self.progress, self._continued = Progress(), False
+        self.progress, self._passed = Progress(), list[str]()
+        self._continued = self._kept = False  # there is a run to go on with; it has kept something
         self.reports: dict[str, list[EvaluationReport]] = {}
         self._held = ExitStack()
         self._rows: list[Sample] = []
@@ -132,11 +133,7 @@ class ExpertIterationRun(TrainingRun):
         self._log(iteration, pieces.selection_metrics(selection))
         self.display.note(
             f"iteration {iteration}: kept {selection.new} of {selection.candidates} traces"
-            + (
-                f", {len(selection.traces) - selection.new} of earlier iterations"
-                if selection.recalled
-                else ""
-            )
+            + (f", {len(selection.traces) - selection.new} of earlier ones" if selection.recalled else "")
         )
         return selection
 
@@ -255,26 +252,28 @@ class ExpertIterationRun(TrainingRun):
         broadcast_object_list(found)
         if found[0] is not None:
             path, self._continued = found[0], True
-            self.progress = read_progress(path) or Progress(sizes=dict.fromkeys(APPENDED, 0))
+            kept, self._passed = read_progress(path)
+            self._kept, self.progress = kept is not None, kept or Progress()
         return path
 
     def _arguments(self, checkpoints: Path) -> Any:
         return sft_config(self.recipe, checkpoints, self.processes, checkpoints=False)
 
     def _open(self) -> RunDirectory:
-        files = RunDirectory(self.directory, again=self._continued)
-        self._held.callback(RunLock(self.directory).release)
-        return files
+        return open_locked(self.directory, self._continued, self._held)
 
     def _record_start(self) -> None:
         self._state = IterationState(self.directory, self._files, self.progress)
-        if not self._continued:
+        progress = self.progress
+        if self._continued and self._files:
+            cut_back(self.directory, progress.sizes or dict.fromkeys(APPENDED, 0))
+        if not self._kept:
             super()._record_start()
             self._keep()
             return
-        progress = self.progress
         if self._files:
-            cut_back(self.directory, progress.sizes)
+            if self._passed:
+                self._keep()  # in the place of what is damaged
             self._manifest["continued"] = {"iteration": progress.iteration, "phase": progress.phase}
             self._files.write_json("manifest.json", self._manifest)
             notify("run_started", run=self._view)
@@ -293,6 +292,7 @@ class ExpertIterationRun(TrainingRun):
         yield from super()._data_notes()
         if self._continued:
             progress = self.progress
+            yield from (f"resume   {line}" for line in self._passed)
             yield f"resume   iteration {progress.iteration}, phase {progress.phase}"
 
     def _make_trainer(self, model: Any, engine: str, arguments: Any, peft: Any) -> IteratedSFTTrainer:

@@ -1,7 +1,8 @@
 """How far a run of several phases has come, kept so that a killed one goes on with the phase it was in.
 
 The folder ``state`` of the run directory holds one file for each thing to keep, and ``progress.json``, which
-names them and is replaced in one step: whatever a kill interrupts, it names files that lie complete.
+names them with their hashes and is replaced in one step: whatever a kill interrupts, it names files that lie
+complete. ``earlier.json`` is the progress before the last weights, for when one of them is damaged later.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trlmath.errors import DataError
-from trlmath.runs.appended import sizes_of
+from trlmath.runs.appended import flushed_sizes
+from trlmath.runs.checkpoints import digest, hash_of, sync
 from trlmath.runs.directory import RunDirectory
 
 Phase = Literal["sample", "train", "evaluate"]
-FILE = "state/progress.json"
+FILE, EARLIER = "state/progress.json", "state/earlier.json"
 
 
 @dataclass
@@ -34,6 +36,7 @@ class Progress:
         evaluated: names of the evaluations made, with each its metrics.
         stopped: why the iterations ended early; empty while they go on.
         files: what is kept -> its file in ``state``.
+        hashes: file in ``state`` -> SHA-256.
         sizes: bytes of the files that rows are appended to: what lies beyond was written by a phase that
             did not end.
     """
@@ -48,22 +51,28 @@ class Progress:
     evaluated: dict[str, dict[str, float]] = field(default_factory=dict)
     stopped: str = ""
     files: dict[str, str] = field(default_factory=dict)
+    hashes: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
 
 
-def read_progress(directory: Path) -> Progress | None:
-    """How far the run in `directory` has come; None when it has kept nothing. Raises DataError."""
-    file = directory / FILE
-    if not file.is_file():
-        return None
-    try:
-        progress = Progress(**json.loads(file.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise DataError(f"{file} cannot be read: {error}. Start anew in another run.dir.") from error
-    missing = [name for name in progress.files.values() if not (file.parent / name).is_file()]
-    if missing:
-        raise DataError(f"{file.parent} has lost {', '.join(missing)}. Start anew in another run.dir.")
-    return progress
+def read_progress(directory: Path) -> tuple[Progress | None, list[str]]:
+    """How far the run in `directory` has come, None when it has kept nothing; and what was passed over.
+
+    Raises:
+        DataError: it has kept something, and nothing of it is whole.
+    """
+    passed: list[str] = []
+    if not any((directory / name).exists() for name in (FILE, EARLIER)):
+        return None, passed
+    for name in (FILE, EARLIER):
+        progress, wrong = _verified(directory / name)
+        if progress is not None:
+            return progress, passed
+        passed.append(f"{name} is passed over: {wrong}")
+    raise DataError(
+        f"nothing that {directory} has kept is whole, so the run cannot go on: {'; '.join(passed)}. Bring "
+        f"{directory / 'state'} back from a copy, or start anew in another run.dir; nothing was changed."
+    )
 
 
 def save_progress(
@@ -78,19 +87,48 @@ def save_progress(
         writers: what is kept -> (file name, function that writes the file it is given).
         appended: files of the run directory whose sizes are remembered.
     """
-    folder = files.path / "state"
+    folder, file, earlier = files.path / "state", files.path / FILE, files.path / EARLIER
     folder.mkdir(parents=True, exist_ok=True)
+    if file.exists() and ("weights" in writers or not earlier.exists()):
+        files.write_text(EARLIER, file.read_text(encoding="utf-8"))
     for what, (name, write) in writers.items():
         beside = folder / f".{name}"
         write(beside)
+        sync(beside)
         beside.replace(folder / name)
-        progress.files[what] = name
-    progress.sizes = sizes_of(files.path, appended)
-    files.write_json(FILE, asdict(progress))
-    named = {*progress.files.values(), Path(FILE).name}
-    for file in folder.iterdir():
-        if file.name not in named:
-            file.unlink()
+        progress.files[what], progress.hashes[name] = name, hash_of(folder / name)
+    named = {*progress.files.values()}
+    progress.hashes = {name: value for name, value in progress.hashes.items() if name in named}
+    progress.sizes = flushed_sizes(files.path, appended)
+    told = asdict(progress)
+    files.write_json(FILE, {**told, "sealed": digest(told)})
+    sync(folder)
+    if earlier.exists():
+        named |= {*json.loads(earlier.read_text(encoding="utf-8"))["files"].values()}
+    for path in folder.iterdir():
+        if path.name not in {*named, file.name, earlier.name}:
+            path.unlink()
+
+
+def _verified(file: Path) -> tuple[Progress | None, str]:
+    """(progress, "") when it and the files it names are as they were written, else (None, what is wrong)."""
+    if not file.exists():
+        return None, "it is not there"
+    try:
+        told = json.loads(file.read_text(encoding="utf-8"))
+        sealed = told.pop("sealed")
+        progress = Progress(**told)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return None, f"it cannot be read: {type(error).__name__} {error}"
+    if sealed != digest(told):
+        return None, "it is not what was written (its hash differs)"
+    for name in progress.files.values():
+        path = file.parent / name
+        if not path.is_file():
+            return None, f"{name} is missing"
+        if hash_of(path) != progress.hashes[name]:
+            return None, f"{name} is not what was written (its hash differs)"
+    return progress, ""
 
 
 def write_lines(path: Path, rows: Any) -> None:

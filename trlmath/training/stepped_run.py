@@ -17,10 +17,10 @@ from trlmath.evaluation.sample import Sample
 from trlmath.plugins import notify
 from trlmath.recipe import Recipe
 from trlmath.recipe.schema import EvaluationSetting
-from trlmath.runs.appended import cut_back, sizes_of
-from trlmath.runs.checkpoints import Checkpoint, newest
+from trlmath.runs.appended import cut_back, flushed_sizes
+from trlmath.runs.checkpoints import Checkpoint, to_continue
 from trlmath.runs.directory import RunDirectory
-from trlmath.runs.lock import RunLock
+from trlmath.runs.lock import open_locked
 from trlmath.runs.rollouts import drop_rollouts
 from trlmath.training.display import Display
 from trlmath.training.early_stop import measured
@@ -66,14 +66,12 @@ class SteppedRun(TrainingRun):
         return found[0] or path
 
     def _open(self) -> RunDirectory:
-        files = RunDirectory(self.directory, again=self._again)
-        self._held.callback(RunLock(self.directory).release)
-        return files
+        return open_locked(self.directory, self._again, self._held)
 
     def _record_start(self) -> None:
         found: list[Any] = [(None, [])]
         if self._again and self.main:
-            found = [newest(self.directory / "checkpoints")]
+            found = [to_continue(self.directory / "checkpoints")]
         broadcast_object_list(found)
         self.continued, passed = found[0]
         for line in passed:
@@ -145,7 +143,7 @@ class SteppedRun(TrainingRun):
         """What a checkpoint notes of the run."""
         return {
             "step": self.step,
-            "sizes": sizes_of(self.directory, APPENDED),
+            "sizes": flushed_sizes(self.directory, APPENDED),
             "evaluated": self._evaluated,
             "best": self._best,
         }
