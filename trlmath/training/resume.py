@@ -10,8 +10,12 @@ from trlmath.errors import DataError, RecipeError
 from trlmath.recipe import Recipe
 from trlmath.recipe.yamls import read
 
-# where a run writes and whom it tells does not make it another one
-_FREE = {"run.dir", "run.resume", "run.report_to", "run.report", "run.keep_rollouts", "run.show_every"}
+# where a run writes, whom it tells and where its servers are does not make it another one
+_FREE = {
+    *("run.dir", "run.resume", "run.report_to", "run.report", "run.keep_rollouts", "run.show_every"),
+    *("sampling.url", "sampling.devices", "sampling.weights_dir"),
+    *("sampling.start_timeout", "sampling.request_timeout"),
+}
 
 
 def find_unfinished(recipe: Recipe, directory: Path) -> Path | None:
