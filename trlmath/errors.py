@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable
+
+from trlmath.secrets import hidden
 
 
 class TrlmathError(Exception):
@@ -34,6 +37,11 @@ class TrainingError(TrlmathError):
     """Training has gone wrong in a way that going on would not mend."""
 
 
+def say(line: str) -> None:
+    """Tell a line on standard error, where no run has a display."""
+    print(visible(line), file=sys.stderr, flush=True)
+
+
 def nearest(given: str, allowed: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the closest of `allowed`, or an empty string."""
     match = difflib.get_close_matches(str(given), [str(a) for a in allowed], n=1, cutoff=0.5)
@@ -41,5 +49,11 @@ def nearest(given: str, allowed: Iterable[str]) -> str:
 
 
 def visible(error: object) -> str:
-    """Return the text of an error with control characters escaped: data must not steer the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in str(error))
+    """Return the text of an error, or any other, as it may be shown: nothing in it steers, nothing is secret.
+
+    Control and direction characters, and halves of characters, become their escapes; tokens are masked.
+    """
+    text = hidden(str(error))
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trlmath.errors import visible
+
 VARIABLE = "TRLMATH_TRACE_PLUGINS"
 _SHOWN = 60
 
@@ -51,4 +53,4 @@ def short(value: Any) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"[plugins] {text}", file=sys.stderr, flush=True)
+    print(visible(f"[plugins] {text}"), file=sys.stderr, flush=True)

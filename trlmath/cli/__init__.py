@@ -8,7 +8,8 @@ from importlib import import_module
 import click
 
 from trlmath import __version__
-from trlmath.errors import TrlmathError, visible
+from trlmath.cli.echo import echo, guard_tracebacks
+from trlmath.errors import TrlmathError
 
 # name -> (module:attribute, one line for --help)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -20,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "trlmath.cli.models:models",
         "Turn a GGUF file (llama.cpp's) into a model directory.",
     ),
+    "plan": ("trlmath.cli.plan:plan", "Estimate a recipe's memory and work, before it runs."),
     "plugins": ("trlmath.cli.plugins:plugins", "List, show, check and make plugins: what recipes can name."),
     "regrade": ("trlmath.cli.regrade:regrade", "Grade saved completions with another reward."),
     "report": ("trlmath.cli.report:report", "Make one HTML page of a run, or of several overlaid."),
@@ -59,8 +61,9 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; an error of trlmath is printed without a traceback and exits with 1."""
+    guard_tracebacks()
     try:
         cli()
     except TrlmathError as error:
-        click.echo(f"error: {visible(error)}", err=True)
+        echo(f"error: {error}", err=True)
         sys.exit(1)

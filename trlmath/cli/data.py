@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from trlmath.cli.echo import echo
 from trlmath.cli.launch import quiet_libraries, readable_errors
 from trlmath.errors import RecipeError
 
@@ -83,7 +84,7 @@ def check(
             out.parent.mkdir(parents=True, exist_ok=True)
             told = {"dataset": dataset, "split": split, "against": against, **found.to_dict()}
             out.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-            click.echo(f"written: {out}")
+            echo(f"written: {out}")
 
 
 @data.command(short_help="Print rows as SFT trains on them.")
@@ -103,13 +104,12 @@ def inspect(recipe: str, overrides: tuple[str, ...], count: int, longest: int | 
     """
     quiet_libraries()
     with readable_errors():
-        from rich.console import Console
-
         from trlmath.data.examples import default_cache
         from trlmath.data.prompts import load_prompt
         from trlmath.data.sft import read_traces
         from trlmath.data.shown import show_examples, summary
         from trlmath.recipe import check_components, check_sections, load_recipe
+        from trlmath.reports.plain import PlainConsole
         from trlmath.reports.trace_rows import print_rows
         from trlmath.sampling.models import located, read_model_directory
 
@@ -120,9 +120,9 @@ def inspect(recipe: str, overrides: tuple[str, ...], count: int, longest: int | 
         path = located(loaded.model.path)
         tokenizer, context = read_model_directory(path)
         found = read_traces(loaded, prompt, tokenizer, context, default_cache())
-        print_rows(Console(highlight=False), show_examples(found, tokenizer, count, longest))
+        print_rows(PlainConsole(), show_examples(found, tokenizer, count, longest))
         for line in summary(found):
-            click.echo(line)
+            echo(line)
 
 
 def pair(text: str) -> tuple[str, str]:

@@ -36,18 +36,19 @@ def doctor(recipe: str, overrides: tuple[str, ...], algorithm: str | None, no_en
     from trlmath.planning.doctor import examine
 
     failed = False
-    for finding in examine(loaded, algorithm or _guess(loaded.name), engine=not no_engine):
+    for finding in examine(loaded, algorithm or guess(loaded.name), engine=not no_engine):
         mark, colour = _MARKS[finding.status]
         said = visible(finding.said)
-        click.echo(f"{click.style(mark, fg=colour)}  {finding.name:<12}  {said}")
+        click.echo(f"{click.style(mark, fg=colour)}  {visible(finding.name):<12}  {said}")
         if finding.todo:
-            click.echo(f"{'':20}{finding.todo}")
+            click.echo(f"{'':20}{visible(finding.todo)}")
         failed |= finding.status == "fail"
     if failed:
         raise SystemExit(1)
 
 
-def _guess(name: str) -> str:
+def guess(name: str) -> str:
+    """The algorithm that a recipe of this name is of."""
     for algorithm in ("expert_iteration", "evaluate", "sft"):
         if algorithm in name.replace("-", "_"):
             return algorithm

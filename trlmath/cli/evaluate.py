@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from trlmath.cli.echo import echo
 from trlmath.cli.launch import quiet_libraries, readable_errors
 from trlmath.errors import RecipeError
 
@@ -197,4 +198,4 @@ def diff(
             out.write_text(
                 json.dumps(difference.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
             )
-            click.echo(f"written: {out}")
+            echo(f"written: {out}")

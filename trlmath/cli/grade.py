@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from trlmath.cli.echo import echo, echo_json
 from trlmath.errors import GradingError
 from trlmath.grading import STYLES, grade_answer, grade_answers, grade_response
 from trlmath.grading.verdict import Verdict
@@ -76,7 +77,7 @@ def grade(
     else:
         _show_verdict(grade_answer(text, gold, explain=explain), as_json, explain)
     if compare and not as_json:
-        click.echo(f"math-verify: {_math_verify(text, gold)}")
+        echo(f"math-verify: {_math_verify(text, gold)}")
 
 
 def _grade_one_response(
@@ -89,28 +90,28 @@ def _grade_one_response(
     if as_json:
         if verdict is not None:
             record["verdict"] = dataclasses.asdict(verdict)
-        click.echo(json.dumps(record, ensure_ascii=False))
+        echo_json(record)
         return
-    click.echo(f"category  {result.category}")
-    click.echo(f"reward    {'none: cannot be scored' if result.reward is None else result.reward}")
-    click.echo("parts     " + "  ".join(f"{name}={value}" for name, value in result.parts.items()))
-    click.echo(f"reason    {result.reason}")
-    click.echo(f"span      {result.span}: {answer!r}" if result.span else "span      no answer found")
+    echo(f"category  {result.category}")
+    echo(f"reward    {'none: cannot be scored' if result.reward is None else result.reward}")
+    echo("parts     " + "  ".join(f"{name}={value}" for name, value in result.parts.items()))
+    echo(f"reason    {result.reason}")
+    echo(f"span      {result.span}: {answer!r}" if result.span else "span      no answer found")
     if verdict is not None:
         _show_verdict(verdict, False, True)
 
 
 def _show_verdict(verdict: Verdict, as_json: bool, explain: bool) -> None:
     if as_json:
-        click.echo(json.dumps(dataclasses.asdict(verdict), ensure_ascii=False))
+        echo_json(dataclasses.asdict(verdict))
         return
     word = {True: "equal", False: "different", None: "cannot be told"}[verdict.equal]
-    click.echo(f"{word}  (rule {verdict.rule}, {verdict.seconds * 1e3:.2f} ms): {verdict.reason}")
+    echo(f"{word}  (rule {verdict.rule}, {verdict.seconds * 1e3:.2f} ms): {verdict.reason}")
     if explain:
-        click.echo(f"prediction  {verdict.prediction}")
-        click.echo(f"gold        {verdict.gold}")
+        echo(f"prediction  {verdict.prediction}")
+        echo(f"gold        {verdict.gold}")
         for step in verdict.steps:
-            click.echo(f"  {step.rule:<14} {step.outcome:<11} {step.seconds * 1e3:8.3f} ms")
+            echo(f"  {step.rule:<14} {step.outcome:<11} {step.seconds * 1e3:8.3f} ms")
 
 
 def _read_pairs(path: Path) -> list[dict[str, Any]]:
@@ -135,9 +136,9 @@ def _grade_file(path: Path, out: Path | None, workers: int | None, compare: str 
         with out.open("w", encoding="utf-8") as lines:
             for row, verdict in zip(rows, verdicts, strict=True):
                 lines.write(json.dumps(_record(row, verdict)) + "\n")
-    click.echo(f"{len(rows)} pairs: " + _counts(verdicts))
+    echo(f"{len(rows)} pairs: " + _counts(verdicts))
     if rows and all("equal" in row for row in rows):
-        click.echo(_confusion([row["equal"] for row in rows], [verdict.equal for verdict in verdicts]))
+        echo(_confusion([row["equal"] for row in rows], [verdict.equal for verdict in verdicts]))
     if compare:
         _disagreements(rows, predictions, verdicts)
 
@@ -178,9 +179,9 @@ def _disagreements(rows: list[dict[str, Any]], predictions: list[str], verdicts:
         if other != verdict.equal:
             different += 1
             name = row.get("id", "")
-            click.echo(f"{name} ours={verdict.equal} ({verdict.rule}) math-verify={other}  ", nl=False)
-            click.echo(f"{prediction[:80]!r} | {str(row['gold'])[:80]!r}")
-    click.echo(f"{different} of {len(rows)} verdicts differ from math-verify's.")
+            echo(f"{name} ours={verdict.equal} ({verdict.rule}) math-verify={other}  ", nl=False)
+            echo(f"{prediction[:80]!r} | {str(row['gold'])[:80]!r}")
+    echo(f"{different} of {len(rows)} verdicts differ from math-verify's.")
 
 
 def _math_verify(prediction: str, gold: str) -> bool | None:

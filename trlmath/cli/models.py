@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from trlmath.cli.echo import echo
+
 
 @click.group()
 def models() -> None:
@@ -28,4 +30,4 @@ def convert(source: str, out: Path, eos: str | None) -> None:
     """
     from trlmath.training.gguf import convert_gguf
 
-    click.echo(f"written: {convert_gguf(source, out, eos)}")
+    echo(f"written: {convert_gguf(source, out, eos)}")

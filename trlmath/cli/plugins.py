@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from trlmath.cli.echo import echo, echo_json
 from trlmath.components import KINDS, Component
 from trlmath.errors import PluginError, TrlmathError, nearest
 from trlmath.options import REQUIRED, told_of_option, type_name
@@ -30,7 +30,10 @@ def list_(kind: str | None, as_json: bool) -> None:
     """
     found = discover()
     components = [c for c in found.registry if kind in (None, c.kind)]
-    click.echo(json.dumps(_as_data(found, components), indent=2) if as_json else _as_text(found, components))
+    if as_json:
+        echo_json(_as_data(found, components), indent=2)
+    else:
+        echo(_as_text(found, components))
     sys.exit(1 if found.conflicts else 0)
 
 
@@ -40,15 +43,15 @@ def list_(kind: str | None, as_json: bool) -> None:
 def show(name: str, kind: str | None) -> None:
     """Show one component: options, origin and documentation."""
     for component in find(name, kind):
-        click.echo(f"{component.kind} {component.name}\n  from {component.origin}")
+        echo(f"{component.kind} {component.name}\n  from {component.origin}")
         # Showing one component may import what it names; listing must not.
         for option in component.options.values():
             needed = "  (required)" if option.default is REQUIRED else ""
-            click.echo(f"  option {option}{needed}")
+            echo(f"  option {option}{needed}")
             told = told_of_option(component.doc, option.name)
             if told:
-                click.echo(f"      {told}")
-        click.echo(_indented(component.doc) + "\n")
+                echo(f"      {told}")
+        echo(_indented(component.doc) + "\n")
 
 
 @plugins.command()
@@ -57,14 +60,14 @@ def doctor() -> None:
     from trlmath.plugin_doctor import diagnose
 
     found = discover()
-    click.echo(f"{len(found.working)} plugins work: {', '.join(str(p) for p in found.working)}")
+    echo(f"{len(found.working)} plugins work: {', '.join(str(p) for p in found.working)}")
     troubles = diagnose(found)
     for trouble in troubles:
-        click.echo(f"\n{trouble.what}\n  {trouble.advice}")
+        echo(f"\n{trouble.what}\n  {trouble.advice}")
         if trouble.traceback:
-            click.echo(_indented(trouble.traceback, "    "))
+            echo(_indented(trouble.traceback, "    "))
     if not troubles:
-        click.echo("nothing is wrong.")
+        echo("nothing is wrong.")
     sys.exit(1 if troubles else 0)
 
 
@@ -99,18 +102,18 @@ def check(
 
     def tell(report: Report) -> None:
         if not as_json and (report.failures or not failures):
-            click.echo(report.to_text(everything=not failures))
+            echo(report.to_text(everything=not failures))
 
     reports = check_subjects(subjects, told=tell)
     broken = discover().broken if everything else []
     failed = sum(len(report.failures) for report in reports)
     if as_json:
-        click.echo(json.dumps([report.to_dict() for report in reports], indent=2))
+        echo_json([report.to_dict() for report in reports], indent=2)
     else:
         checked = sum(len(report.results) for report in reports)
-        click.echo(f"\n{len(reports)} components, {checked} properties, {failed} failures")
+        echo(f"\n{len(reports)} components, {checked} properties, {failed} failures")
         for plugin in broken:
-            click.echo(f"not checked, since it does not load: {plugin} (see `trlmath plugins doctor`)")
+            echo(f"not checked, since it does not load: {plugin} (see `trlmath plugins doctor`)")
     sys.exit(1 if failed or broken else 0)
 
 
@@ -123,7 +126,7 @@ def new(name: str, kind: str, into: Path) -> None:
     from trlmath.scaffold import write_plugin
 
     folder = write_plugin(name, kind, into)  # type: ignore[arg-type]
-    click.echo(
+    echo(
         f"wrote {folder}: README.md says what to change. Next:\n\n"
         f"  pip install -e '{folder}[test]'\n  trlmath plugins list\n  pytest {folder}"
     )

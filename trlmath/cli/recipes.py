@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from trlmath.cli.echo import echo
 from trlmath.errors import RecipeError, nearest
 from trlmath.recipe.shipped import LAUNCHERS, recipes_folder, shipped_recipes, shipped_studies
 
@@ -22,13 +23,13 @@ def list_() -> None:
     folder = _folder()
     single, studies = shipped_recipes(), shipped_studies()
     width = max(map(len, [*single, *studies]), default=0)
-    click.echo(f"in {folder}:")
+    echo(f"in {folder}:")
     for name, path in single.items():
-        click.echo(f"  {name:<{width}}  {_first_comment(path)}")
+        echo(f"  {name:<{width}}  {_first_comment(path)}")
     if studies:
-        click.echo("studies, several runs each, for `trlmath study NAME`:")
+        echo("studies, several runs each, for `trlmath study NAME`:")
     for name, path in studies.items():
-        click.echo(f"  {name:<{width}}  {_first_comment(path)}")
+        echo(f"  {name:<{width}}  {_first_comment(path)}")
 
 
 @recipes.command(short_help="Copy scripts and recipes to a folder.")
@@ -57,7 +58,7 @@ def copy(to: Path, names: tuple[str, ...], force: bool) -> None:
     for file, target in zip(files, targets, strict=True):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)
-        click.echo(str(target))
+        echo(str(target))
 
 
 def _folder() -> Path:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from trlmath.cli.echo import echo
 from trlmath.cli.launch import readable_errors
 
 
@@ -29,4 +30,4 @@ def report(runs: tuple[Path, ...], out: Path | None, title: str | None) -> None:
     with readable_errors():
         from trlmath.reports.page import write_report
 
-        click.echo(f"written: {write_report(list(runs), out, title)}")
+        echo(f"written: {write_report(list(runs), out, title)}")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from trlmath.cli.echo import echo, echo_json
 from trlmath.cli.launch import readable_errors
 from trlmath.errors import RecipeError
 
@@ -34,7 +35,7 @@ def list_(folder: Path, as_json: bool) -> None:
 
         rows = [list_row(path) for path in find_runs(folder)]
         if as_json:
-            click.echo(json.dumps(rows, indent=2))
+            echo_json(rows, indent=2)
         else:
             print_runs(rows, str(folder))
 
@@ -79,7 +80,7 @@ def diff(first: Path, second: Path, part: str, show: int, everything: bool, out:
             }
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text(json.dumps(told, indent=2, default=str) + "\n", encoding="utf-8")
-            click.echo(f"written: {out}")
+            echo(f"written: {out}")
 
 
 @runs.command(short_help="Print the command that repeats a run.")
@@ -103,10 +104,10 @@ def reproduce(run: Path, start: bool, directory: Path | None) -> None:
             raise RecipeError(f"{target} is there already. Choose another --dir.")
         repeat = repeat_of(stored, target)
         for what, then, now in repeat.changed:
-            click.echo(f"not as it was: {what} was {then}, is {now}", err=True)
+            echo(f"not as it was: {what} was {then}, is {now}", err=True)
         words = [f"{name}={shlex.quote(value)}" for name, value in repeat.environment.items()]
         go = f"cd {shlex.quote(str(repeat.cwd))} && " if repeat.cwd else ""
-        click.echo(go + " ".join([*words, shlex.join(repeat.command)]))
+        echo(go + " ".join([*words, shlex.join(repeat.command)]))
         if start:
             variables = {**os.environ, **repeat.environment}
             done = subprocess.run(repeat.command, env=variables, cwd=repeat.cwd, check=False)

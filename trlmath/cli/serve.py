@@ -6,7 +6,8 @@ import ipaddress
 
 import click
 
-from trlmath.errors import TrlmathError, visible
+from trlmath.cli.echo import echo
+from trlmath.errors import TrlmathError
 
 
 @click.command()
@@ -41,7 +42,7 @@ def serve(recipe: str, overrides: tuple[str, ...], host: str, port: int, context
             "model.lora sends the merged weights."
         )
     if not _loopback(host):
-        click.echo(
+        echo(
             f"note: everyone who reaches {host}:{port} can ask this server and give it weights; keep it "
             "behind a firewall.",
             err=True,
@@ -49,17 +50,17 @@ def serve(recipe: str, overrides: tuple[str, ...], host: str, port: int, context
     process = start_server(loaded, files.path, context or files.context, loaded.model.dtype, host, port)
     try:
         process.wait(loaded.sampling.start_timeout)
-        click.echo(f"ready at {process.url}: sampling.mode=server sampling.url={process.url}")
+        echo(f"ready at {process.url}: sampling.mode=server sampling.url={process.url}")
         status = process.process.wait()
         raise TrlmathError(f"the vLLM server ended with status {status}; its output is above.")
     except KeyboardInterrupt:
-        click.echo("\nstopping", err=True)
+        echo("\nstopping", err=True)
     except TrlmathError as error:
-        click.echo(f"error: {visible(error)}", err=True)
+        echo(f"error: {error}", err=True)
         raise SystemExit(1) from error
     finally:
         process.stop()
-    click.echo("stopped", err=True)
+    echo("stopped", err=True)
 
 
 def _loopback(host: str) -> bool:

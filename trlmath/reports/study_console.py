@@ -11,6 +11,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from trlmath.errors import visible
+from trlmath.reports.plain import PlainConsole
 from trlmath.reports.study_tables import WIDE, study_table
 from trlmath.studies.study import Study
 
@@ -19,7 +21,7 @@ class StudyConsole:
     """Live lines of the running runs in a terminal; elsewhere only what starts and ends is told."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(highlight=False)
+        self.console = console or PlainConsole()
         if console is None and not self.console.is_terminal:
             self.console.width = WIDE  # a log or a pipe has no width of its own
         self._live: Live | None = None
@@ -74,7 +76,7 @@ def _running(lines: Sequence[tuple[str, float, str]], width: int) -> Table:
     for name, seconds, line in lines:
         clock = f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
         room = max(10, width - len(name) - len(clock) - 6)
-        table.add_row(Text(name), Text(clock), Text(line[:room], style="dim"))
+        table.add_row(Text(name), Text(clock), Text(visible(line)[:room], style="dim"))
     return table
 
 
