@@ -19,7 +19,8 @@ LEVELS: list[set[str]] = [
     {"grading"},
     {
         *("hookspecs", "options", "targets", "components", "plugin_trace", "plugins", "plugin_doctor"),
-        *("composition", "per_rollout", "time_limit", "reward_faults", "rewards", "recipe"),
+        *("composition", "per_rollout", "containers", "time_limit", "reward_faults", "rewards"),
+        "recipe",
     },
     {"runs"},
     {"data", "sampling"},

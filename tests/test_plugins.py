@@ -173,20 +173,48 @@ def test_conflicts_do_not_stop_a_run_that_leaves_one_out(site, monkeypatch):
     assert registry().resolve("reward", "shout").origin.distribution == "trlmath-two"
 
 
-def test_a_raising_observer_is_named(site):
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [("raise ValueError('disk full')", "ValueError: disk full"), ("raise SystemExit(0)", "SystemExit: 0")],
+)
+def test_a_failing_observer_is_told_once_and_the_others_go_on(site, capsys, body, told):
+    for name in ("trlmath-after", "trlmath-before"):
+        add_distribution(
+            site,
+            name,
+            """
+            from trlmath import hookimpl
+
+            @hookimpl
+            def evaluated(step):
+                return step
+            """,
+        )
     add_distribution(
         site,
-        "trlmath-watch",
-        """
+        "trlmath-bad",
+        f"""
         from trlmath import hookimpl
 
         @hookimpl
         def evaluated(report):
-            raise ValueError("disk full")
+            {body}
+
+        @hookimpl
+        def checkpoint_saved(step):
+            return "its other hooks go on"
         """,
     )
-    with pytest.raises(PluginError, match="trlmath-watch 1.0.*ValueError: disk full"):
-        plugins.notify("evaluated", report={}, step=1)
+    for step in (1, 2, 3):
+        assert plugins.notify("evaluated", report={}, step=step) == [step, step]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "the hook evaluated of plugin trlmath-bad 1.0" in line
+    assert told in line
+    assert "It is not called again in this run" in line
+    assert plugins.notify("checkpoint_saved", path=None, step=3) == ["its other hooks go on"]
+    plugins.notify("run_started", run=None)  # another run begins
+    plugins.notify("evaluated", report={}, step=1)
+    assert told in capsys.readouterr().err
 
 
 def test_wrapping_other_plugins_is_refused(site):

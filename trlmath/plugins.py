@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module, metadata
@@ -16,7 +16,7 @@ import pluggy
 
 from trlmath import __version__, hookspecs
 from trlmath.components import PLURAL, Component, Kind, Registry
-from trlmath.errors import PluginError, nearest
+from trlmath.errors import PluginError, nearest, say
 from trlmath.hookspecs import API, PROJECT
 from trlmath.plugin_trace import call_traced, tell_no_implementation
 from trlmath.targets import Origin, is_code, place_of
@@ -49,6 +49,8 @@ class Plugins:
         working: plugins that loaded.
         broken: plugins that did not, with the traceback.
         conflicts: one sentence for each name that two distributions offer.
+        silenced: (plugin, hook) of observers that have failed in this run and are not called any more.
+        tell: shows a line about them; a run sets its display's.
     """
 
     manager: pluggy.PluginManager
@@ -56,6 +58,8 @@ class Plugins:
     working: list[Plugin] = field(default_factory=list)
     broken: list[Plugin] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
+    silenced: set[tuple[str, str]] = field(default_factory=set)
+    tell: Callable[[str], None] = say
 
 
 @cache
@@ -121,9 +125,32 @@ def plugin_manager() -> pluggy.PluginManager:
 def notify(hook: str, **arguments: Any) -> list[Any]:
     """Call an observer hook of every plugin and return the answers that are not None.
 
-    Raises PluginError naming the plugin whose implementation raised.
+    An implementation that fails is told once, and not called again until the next run starts.
     """
-    return [answer for answer in _answers(hook, arguments) if answer is not None]
+    found, answers = discover(), []
+    if hook == "run_started":
+        found.silenced.clear()
+    for implementation in _implementations(hook):
+        observer = (str(implementation.plugin_name), hook)
+        if observer in found.silenced:
+            continue
+        try:
+            answers.append(_call(hook, implementation, arguments))
+        except PluginError as error:
+            found.silenced.add(observer)
+            found.tell(f"plugin   {error} It is not called again in this run, which goes on.")
+    return [answer for answer in answers if answer is not None]
+
+
+def ask(hook: str, **arguments: Any) -> list[Any]:
+    """As `notify`, for answers that go into a page: an error stands in the place of an answer."""
+    answers: list[Any] = []
+    for implementation in _implementations(hook):
+        try:
+            answers.append(_call(hook, implementation, arguments))
+        except PluginError as error:
+            answers.append(error)
+    return [answer for answer in answers if answer is not None]
 
 
 def decide(hook: str, **arguments: Any) -> Any:
@@ -131,23 +158,27 @@ def decide(hook: str, **arguments: Any) -> Any:
 
     Raises PluginError naming the plugin whose implementation raised.
     """
-    return next((answer for answer in _answers(hook, arguments) if answer is not None), None)
+    answers = (_call(hook, implementation, arguments) for implementation in _implementations(hook))
+    return next((answer for answer in answers if answer is not None), None)
 
 
-def _answers(hook: str, arguments: dict[str, Any]) -> Iterator[Any]:
+def _implementations(hook: str) -> list[pluggy.HookImpl]:
     implementations = getattr(plugin_manager().hook, hook).get_hookimpls()
     if not implementations:
         tell_no_implementation(hook)
-    for implementation in reversed(implementations):
-        wanted = {name: arguments[name] for name in implementation.argnames}
-        try:
-            yield call_traced(hook, str(implementation.plugin_name), implementation.function, wanted)
-        except (Exception, SystemExit) as error:
-            raise PluginError(
-                f"the hook {hook} of plugin {implementation.plugin_name} raised "
-                f"{type(error).__name__}: {error}. "
-                f"To run without it, leave its distribution out of {VARIABLE}."
-            ) from error
+    return list(reversed(implementations))
+
+
+def _call(hook: str, implementation: pluggy.HookImpl, arguments: dict[str, Any]) -> Any:
+    wanted = {name: arguments[name] for name in implementation.argnames}
+    try:
+        return call_traced(hook, str(implementation.plugin_name), implementation.function, wanted)
+    except (Exception, SystemExit) as error:
+        raise PluginError(
+            f"the hook {hook} of plugin {implementation.plugin_name} raised "
+            f"{type(error).__name__}: {error}. "
+            f"To run without it, leave its distribution out of {VARIABLE}."
+        ) from error
 
 
 def _allowed(points: Iterable[metadata.EntryPoint]) -> list[metadata.EntryPoint]:

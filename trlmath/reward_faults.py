@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from types import FrameType
 from typing import Any, Literal
 from weakref import WeakSet
 
-from trlmath.errors import PluginError
+from trlmath.errors import PluginError, say
 from trlmath.types import Grade
 
 REWARD_ERROR = "reward_error"
@@ -22,11 +21,6 @@ GROWING_CALLS = 5
 """Calls in a row that each leave one more thread behind: a leak, no pool."""
 
 _left: WeakSet[threading.Thread] = WeakSet()  # threads that calls of rewards have started and not ended
-
-
-def say(line: str) -> None:
-    """Tell a line where no run has a display."""
-    print(line, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
@@ -139,6 +133,12 @@ def error_shares(rewards: Iterable[Any], gather: Callable[[list[Any]], list[Any]
         if seen:
             shares[f"rewards/{name}/errors"] = sum(count[name][0] for count in counts) / seen
     return shares
+
+
+def tell_faults(rewards: Iterable[Any], note: Callable[[str], None], process: int) -> None:
+    """Have faults told by `note`, a run's display; other processes than the first have none."""
+    for reward in rewards:
+        reward.faults.tell = (lambda line: say(f"process {process}: {line}")) if process else note
 
 
 def left_threads() -> list[threading.Thread]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from trlmath.components import Component, resolve
 from trlmath.composition import Rule
+from trlmath.containers import copied
 from trlmath.errors import PluginError, RecipeError, TrlmathError, nearest
 from trlmath.per_rollout import PerRollout, is_per_rollout
 from trlmath.recipe.schema import ChecksSection, RewardEntry
@@ -291,15 +292,7 @@ def _own(name: str, value: Any) -> Any:
         return [list(ids) for ids in value]
     if name == "trainer_state":
         return copy(value)
-    return _copied(value)
-
-
-def _copied(value: Any) -> Any:
-    if type(value) is list:
-        return [_copied(item) for item in value]
-    if type(value) is dict:
-        return {key: _copied(item) for key, item in value.items()}
-    return set(value) if type(value) is set else value
+    return copied(value)
 
 
 def _part(given: Mapping[str, Any], chosen: Sequence[int]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trlmath import Drop, Group, Keep, Problem, Prompt
+from trlmath import Drop, Grade, Group, Keep, Problem, Prompt, Rollout
 from trlmath.components import Component
 from trlmath.data.filtering import NamedFilter, apply_filters, build_filters, filter_problems
 from trlmath.errors import DataError, PluginError
@@ -140,6 +140,23 @@ def of(target):
     return NamedFilter(
         "mine", Component("filter", "mine", target, Origin("trlmath-x", "1.0", "x.py:1")), target
     )
+
+
+def test_what_a_filter_does_to_an_item_nobody_else_sees():
+    def vandal(item):
+        problem = getattr(item, "problem", item)
+        problem.metadata["n"].append(9)
+        problem.metadata["mine"] = 1
+        for rollout in getattr(item, "rollouts", ()):
+            rollout.grade.parts.clear()
+        return Keep()
+
+    problem = Problem("a", "1", metadata={"n": [1]})
+    group = Group("a", (1,), (Rollout("x", (1,), grade=Grade(1.0, {"both": 1.0})),), problem)
+    for item, moment in ((problem, "example"), (group, "group")):
+        assert apply_filters([item], [named(vandal, moment)], moment).kept == [item]
+    assert problem.metadata == {"n": [1]}
+    assert group.rollouts[0].grade.parts == {"both": 1.0}
 
 
 def test_a_filter_may_decide_over_all_items_that_the_others_kept():

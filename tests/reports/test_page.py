@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from run_files import HOSTILE, evaluation, make_run
 
 from trlmath.cli import cli
-from trlmath.errors import DataError
+from trlmath.errors import DataError, PluginError
 from trlmath.reports import page
 from trlmath.reports.page import embedded, render, write_report
 from trlmath.reports.page_charts import thinned
@@ -117,10 +117,12 @@ def test_a_cut_or_just_removed_file_of_rollouts(tmp_path, monkeypatch):
 
 
 def test_a_plugins_section_is_text(runs, monkeypatch):
-    monkeypatch.setattr(page, "notify", lambda hook, run: [[("Mine", "<b>bold</b>")]])
-    assert "<pre>&lt;b&gt;bold&lt;/b&gt;</pre>" in render([read_run(runs[1])])
-    monkeypatch.setattr(page, "notify", lambda hook, run: [["odd"]])
-    assert "report_sections must return" in render([read_run(runs[1])])
+    answers = [PluginError("the hook raised"), ["odd"], [("Mine", "<b>bold</b>")]]
+    monkeypatch.setattr(page, "ask", lambda hook, run: answers)
+    shown = render([read_run(runs[1])])
+    assert "<pre>&lt;b&gt;bold&lt;/b&gt;</pre>" in shown
+    assert "report_sections must return" in shown
+    assert "the hook raised" in shown
 
 
 def test_rollouts_of_expert_iteration_are_named_by_iteration(tmp_path):

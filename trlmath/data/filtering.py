@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
 from trlmath.components import Component, resolve
+from trlmath.containers import copied
 from trlmath.errors import DataError, PluginError, RecipeError, TrlmathError, nearest
 from trlmath.types import Drop, Group, Keep, Problem
 
@@ -64,7 +65,8 @@ class NamedFilter:
 
     def __call__(self, item: Problem | Group) -> Keep | Drop:
         """Return the filter's decision. Raises PluginError naming filter, distribution and item."""
-        decision = self._guarded(f"The item: {ascii(_question(item))[:160]}.", self.function, item)
+        about = f"The item: {ascii(_question(item))[:160]}."
+        decision = self._guarded(about, self.function, _own(item))
         return self._checked(decision)
 
     def select(self, items: Sequence[Any]) -> list[Keep | Drop]:
@@ -75,7 +77,9 @@ class NamedFilter:
         """
         if not hasattr(self.function, "select"):
             return [self(item) for item in items]
-        answer = self._guarded(f"It had {len(items)} items.", self.function.select, items)
+        answer = self._guarded(
+            f"It had {len(items)} items.", self.function.select, [_own(item) for item in items]
+        )
         if not isinstance(answer, Sequence) or len(answer) != len(items):
             given = len(answer) if isinstance(answer, Sequence) else type(answer).__name__
             raise PluginError(
@@ -214,6 +218,18 @@ def check_moments(filters: Iterable[NamedFilter], allowed: Sequence[Moment]) -> 
                 f"none: the filter would do nothing. Remove it; asked are filters about each "
                 f"{' and each '.join(allowed)}."
             )
+
+
+def _own(item: Problem | Group) -> Problem | Group:
+    """The item with dicts and lists of its own: what a filter does to them is its own business."""
+    if isinstance(item, Problem):
+        return replace(item, metadata=copied(item.metadata))
+    rollouts = tuple(
+        replace(r, grade=replace(r.grade, parts=copied(r.grade.parts))) if r.grade else r
+        for r in item.rollouts
+    )
+    problem = item.problem and replace(item.problem, metadata=copied(item.problem.metadata))
+    return replace(item, rollouts=rollouts, problem=problem)
 
 
 def _question(item: Problem | Group) -> str:

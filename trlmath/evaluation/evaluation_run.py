@@ -14,7 +14,7 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 from transformers.utils.logging import disable_progress_bar
 
-from trlmath.errors import RecipeError
+from trlmath.errors import RecipeError, say
 from trlmath.evaluation.display import Display, Silent
 from trlmath.evaluation.engine import build, choose
 from trlmath.evaluation.prepare import prepare_evaluation
@@ -23,11 +23,12 @@ from trlmath.evaluation.run import chunks, evaluate
 from trlmath.evaluation.sample import Sample
 from trlmath.evaluation.store import resume
 from trlmath.hookspecs import RunView
-from trlmath.plugins import notify
+from trlmath.plugins import discover, notify
 from trlmath.recipe import Recipe
+from trlmath.reward_faults import tell_faults
 from trlmath.runs.components import components_used, keep_one_offs
 from trlmath.runs.directory import RunDirectory
-from trlmath.runs.lock import RunLock
+from trlmath.runs.lock import open_locked
 from trlmath.runs.manifest import describe
 from trlmath.sampling.sampler import Sampler
 
@@ -63,6 +64,9 @@ class EvaluationRun:
         self._sampler: Sampler | None = None
         self._files = self._open() if self._main else None
         self._view = RunView(self.directory, recipe)
+        tell = say if isinstance(self.display, Silent) else self.display.note
+        tell_faults(self._prepared.rewards, tell, self._state.process_index)
+        discover().tell = tell  # observers are called on the main process
         self._done = self._shared_rows()
         self.display.record(self.directory / "console.log")
         self.display.note(f"run      {self.directory}")
@@ -151,8 +155,7 @@ class EvaluationRun:
         return self._sampler
 
     def _open(self) -> RunDirectory:
-        files = RunDirectory(self.directory, again=True)
-        self._held.callback(RunLock(self.directory).release)
+        files = open_locked(self.directory, True, self._held)
         self._check_same()
         components = components_used(self.recipe, "evaluate")
         keep_one_offs(components, files)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from trlmath.evaluation.merge import merge_grades
 from trlmath.evaluation.report import EvaluationReport, summarise
 from trlmath.evaluation.sample import PROMPT_TOO_LONG, Sample, samples_of
 from trlmath.evaluation.store import append_samples
+from trlmath.evaluation.together import gathered
 from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.types import Grade, Group, Problem, Rollout
@@ -95,8 +97,8 @@ def evaluate(
         # a process without a chunk generates nothing, but takes part: sharded models are gathered together
         numbers = turn[process] if process < len(turn) else []
         started = time.perf_counter()
-        mine = _chunk(sampler, data, name, settings, n, numbers)
-        new = gather(mine)
+        work = partial(_chunk, sampler, data, name, settings, n, numbers)
+        new = gathered(work, gather, process)
         spent += time.perf_counter() - started
         drawn += sum(row.tokens for row in new)
         rows += new

@@ -24,7 +24,7 @@ from trlmath import __version__
 from trlmath.errors import DataError, PluginError, RecipeError, visible
 from trlmath.evaluation.sample import Sample
 from trlmath.hookspecs import RunView
-from trlmath.plugins import notify
+from trlmath.plugins import ask
 from trlmath.recipe import parse_recipe
 from trlmath.reports.page_charts import axes_of, charts_of
 from trlmath.reports.page_rollouts import BUDGET, rollouts_of
@@ -151,14 +151,19 @@ def _sections(run: StoredRun) -> list[tuple[str, str]]:
     """What plugins add: (title, text) pairs, shown as text; a hook that fails is told in its place."""
     try:
         recipe = parse_recipe(dict(run.recipe))
-        answers = notify("report_sections", run=RunView(run.path, recipe))
-        return [(visible(title), visible(text)) for answer in answers for title, text in answer]
-    except (PluginError, RecipeError) as error:
+    except RecipeError as error:
         return [("A section is missing", visible(error))]
-    except (TypeError, ValueError) as error:
-        return [
-            ("A section is missing", f"report_sections must return (title, text) pairs: {visible(error)}")
-        ]
+    sections: list[tuple[str, str]] = []
+    for answer in ask("report_sections", run=RunView(run.path, recipe)):
+        if isinstance(answer, PluginError):
+            sections.append(("A section is missing", visible(answer)))
+            continue
+        try:
+            sections += [(visible(title), visible(text)) for title, text in answer]
+        except (TypeError, ValueError) as error:
+            why = f"report_sections must return (title, text) pairs: {visible(error)}"
+            sections.append(("A section is missing", why))
+    return sections
 
 
 def _policy(scripts: Sequence[str]) -> str:

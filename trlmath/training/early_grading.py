@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Protocol
 
+from trlmath.errors import TrlmathError
 from trlmath.types import Grade, Group
 
 
@@ -18,13 +19,14 @@ class RewardCall(Protocol):
     """What `MathGRPOTrainer` calls a reward by."""
 
     reward: Any
-    early: list[Grade] | None
+    early: list[Grade] | TrlmathError | None
 
 
 class EarlyGrading:
     """Grades groups in a thread of its own; a context manager around the generation.
 
-    On leaving, each reward that could be graded early has its grades in ``early``, in the prompts' order.
+    On leaving, each reward that could be graded early has its grades in ``early``, in the prompts' order; or
+    the first error, which it raises when it is called for them.
 
     Args:
         calls: of the rewards.
@@ -44,6 +46,7 @@ class EarlyGrading:
         self._columns, self._prompts, self._state = columns, prompts, state
         self._thread = ThreadPoolExecutor(1, "grading")  # one: a reward need not bear two callers at once
         self._pending: dict[int, Future[list[list[Grade]]]] = {}
+        self._failed: TrlmathError | None = None
 
     def take(self, number: int, group: Group) -> None:
         """Grade the group of prompt `number`; called from whichever thread received it."""
@@ -60,7 +63,13 @@ class EarlyGrading:
             "finish_reasons": [r.finish_reason for r in group.rollouts],
             "trainer_state": self._state,
         }
-        return [call.reward(**given) for call in self.calls]
+        if self._failed is not None:  # a reward that hangs would do so for every group
+            return []
+        try:
+            return [call.reward(**given) for call in self.calls]
+        except TrlmathError as error:
+            self._failed = error
+            return []
 
     def __enter__(self) -> EarlyGrading:
         return self
@@ -73,4 +82,4 @@ class EarlyGrading:
             return
         graded = [self._pending[number].result() for number in sorted(self._pending)]
         for place, call in enumerate(self.calls):
-            call.early = [grade for group in graded for grade in group[place]]
+            call.early = self._failed or [grade for group in graded for grade in group[place]]

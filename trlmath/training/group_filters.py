@@ -8,6 +8,7 @@ from typing import Any
 from accelerate.utils import broadcast_object_list
 
 from trlmath.data.filtering import LedgerEntry, NamedFilter, apply_filters
+from trlmath.errors import TrlmathError
 from trlmath.types import Group
 
 
@@ -19,6 +20,11 @@ def decide(filters: Sequence[NamedFilter], groups: Sequence[Group], accelerator:
     """
     answer: list[Any] = [None]
     if accelerator.is_main_process:
-        answer = [apply_filters(list(groups), filters, "group").dropped]
+        try:
+            answer = [apply_filters(list(groups), filters, "group").dropped]
+        except TrlmathError as error:  # the others must hear of it too
+            answer = [error]
     broadcast_object_list(answer)
+    if isinstance(answer[0], TrlmathError):
+        raise answer[0]
     return answer[0]

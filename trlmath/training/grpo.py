@@ -21,6 +21,7 @@ from trlmath.data.filtering import LedgerEntry, NamedFilter
 from trlmath.errors import EngineError
 from trlmath.evaluation.categories import classified
 from trlmath.evaluation.merge import merge_grades
+from trlmath.reward_faults import error_shares
 from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.training import group_filters, metrics
@@ -31,6 +32,7 @@ from trlmath.training.early_grading import EarlyGrading
 from trlmath.training.engine import engine_dtype
 from trlmath.training.order import OrderedPrompts
 from trlmath.training.refill import Drawn, draw, further_rows
+from trlmath.training.reward_calls import RewardCall, raise_together, rows_for_rewards
 from trlmath.training.update import CutUpdate
 from trlmath.training.weights import WeightBridge
 from trlmath.types import Grade, Group, Problem, Rollout
@@ -97,7 +99,7 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
     ) -> None:
         self.algorithm, self.settings = algorithm, settings
         self._problems, self._rows = list(problems), rows_for_rewards(problems)
-        self._calls = [_RewardCall(reward) for reward in algorithm.rewards]
+        self._calls = [RewardCall(reward) for reward in algorithm.rewards]
         self._groups: list[Group] = []
         self._prompts = list(prompts)
         self._asked: list[int] = []  # dataset rows of the prompts that are rolled out
@@ -201,9 +203,12 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
         rows = [self._rows[row["row"]] for row in inputs]
         columns = {name: [row[name] for row in rows] for name in rows[0]}
         for call in self._calls:
-            call.columns = columns
+            call.columns, call.holds = columns, self.accelerator.num_processes > 1
         reasons = [{"finish_reasons": row["finish_reasons"]} for row in inputs]
         matrix = super()._calculate_rewards(reasons, prompts, texts, completion_ids_list)
+        raise_together(self._calls, self.accelerator)
+        for name, share in error_shares(self.algorithm.rewards, gather_object).items():
+            self._metrics["train" if self.model.training else "eval"][name].append(share)
         matrix = composed_matrix(matrix, self._calls, self.accelerator)
         self._weights = weights(self.algorithm.rewards, self.algorithm.reward_weights, self.state.global_step)
         self.reward_weights = torch.tensor(self._weights)  # TRL's own sum, which it logs, weighs alike
@@ -363,35 +368,5 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
         return loss
 
 
-class _RewardCall:
-    """A reward as TRL calls it; adds the dataset's columns, and keeps the grades that a matrix would lose."""
-
-    def __init__(self, reward: Any) -> None:
-        self.reward, self.grades, self.columns = reward, list[Grade](), dict[str, list]()
-        self.early: list[Grade] | None = None  # of these completions, graded while others were generated
-        self.__name__ = str(getattr(reward, "name", "reward"))
-
-    def __call__(self, **kwargs: Any) -> list[float | None]:
-        early, self.early = self.early, None
-        # a rollout's own go before a column's
-        self.grades = self.reward(**{**self.columns, **kwargs}) if early is None else early
-        return [grade.reward for grade in self.grades]
-
-
 def _rollouts_of_trainer(prompts: list[str], trainer: MathGRPOTrainer) -> dict[str, Any]:
     return trainer._roll_out(prompts)
-
-
-def rows_for_rewards(problems: Sequence[Problem]) -> list[dict[str, Any]]:
-    """The columns that rewards can name, one dict a problem, all with the same keys."""
-    names = dict.fromkeys(name for problem in problems for name in problem.metadata)
-    return [
-        {
-            **{name: p.metadata.get(name) for name in names},
-            "question": p.question,
-            "answer": p.answer,
-            "solution": p.solution,
-            "trace": p.trace,
-        }
-        for p in problems
-    ]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from trlmath.evaluation.run import EvaluationSet, grade_groups
+from trlmath.evaluation.together import gathered
 from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.types import Group
@@ -44,10 +46,18 @@ def roll_out(
         turn = chunks[start : start + processes]
         # a process without a chunk generates nothing, but takes part: sharded models are gathered together
         mine = turn[process] if process < len(turn) else []
-        drawn = sampler.generate(
-            [data.prompt_ids[row] for row in mine], replace(settings, seed=seed(start + process)), n=n
+        groups += gathered(
+            partial(_chunk, sampler, data, mine, replace(settings, seed=seed(start + process)), n),
+            gather,
+            process,
         )
-        groups += gather(grade_groups(data, mine, drawn))
         if progress:
             progress(sum(map(len, turn)))
     return groups, [seed(number) for number, numbers in enumerate(chunks) for _ in numbers]
+
+
+def _chunk(
+    sampler: Sampler, data: EvaluationSet, rows: Sequence[int], settings: SamplingSettings, n: int
+) -> list[Group]:
+    drawn = sampler.generate([data.prompt_ids[row] for row in rows], settings, n=n)
+    return grade_groups(data, rows, drawn)

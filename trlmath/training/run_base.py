@@ -19,7 +19,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from trlmath.data.filtering import LedgerEntry
 from trlmath.data.fingerprint import fingerprint
-from trlmath.errors import RecipeError
+from trlmath.errors import RecipeError, say
 from trlmath.evaluation.categories import category_shares
 from trlmath.evaluation.display import Unwatched, Watch
 from trlmath.evaluation.prepare import evaluation_settings
@@ -27,9 +27,10 @@ from trlmath.evaluation.report import EvaluationReport
 from trlmath.evaluation.run import EvaluationSet, evaluate
 from trlmath.evaluation.sample import Sample
 from trlmath.hookspecs import RunView
-from trlmath.plugins import notify
+from trlmath.plugins import discover, notify
 from trlmath.recipe import Recipe, check_trainer
 from trlmath.recipe.schema import EvaluationSetting
+from trlmath.reward_faults import tell_faults
 from trlmath.runs.components import components_used, keep_one_offs
 from trlmath.runs.directory import RunDirectory, new_run_path
 from trlmath.runs.manifest import describe
@@ -78,6 +79,9 @@ class TrainingRun(ABC):
         engine_of(recipe, parameters=0)
         check_servers(recipe)
         self._prepared = self._prepare()
+        tell = say if isinstance(self.display, Silent) else self.display.note
+        tell_faults(self._prepared.rewards, tell, state.process_index)
+        discover().tell = tell  # observers are called on the main process
         self._engine_chosen = engine_of(recipe, parameters_of(self._prepared.model_path))
         if self.generates:
             check_engine(recipe, self._engine_chosen[0], trains=True)
