@@ -23,24 +23,25 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from campaigns import forked
 
-COMMON = ["evaluation.limit=8", "evaluation.chunk=4", "sampling.max_tokens=48", "run.report=false"]
+COMMON = ["evaluation.limit=4", "evaluation.chunk=2", "sampling.max_tokens=32", "run.report=false"]
+SAMPLED = "evaluation.settings=[{name: sampled}]"
 GRPO = [
-    *COMMON, "trainer.max_steps=6", "run.checkpoint_every=2", "evaluation.every=3", "run.keep_best=eval/both",
+    *COMMON, "trainer.max_steps=5", "run.checkpoint_every=2", "evaluation.every=3", "run.keep_best=eval/both",
     "rollout.prompts_per_step=2", "rollout.group_size=4", "filters=[zero_spread]",
 ]  # fmt: skip
 SFT = [
-    *COMMON, "trainer.max_steps=8", "run.checkpoint_every=2", "evaluation.every=4", "data.train_size=128",
-    "batch.size=16", "early_stop.patience=9", "averaging.kind=last", "averaging.last=3",
+    *COMMON, SAMPLED, "trainer.max_steps=7", "run.checkpoint_every=2", "evaluation.every=4",
+    "data.train_size=64", "batch.size=8", "early_stop.patience=9", "averaging.kind=last", "averaging.last=3",
 ]  # fmt: skip
 EXPERT = [
     *COMMON, "expert_iteration.iterations=2", "expert_iteration.problems_per_iteration=16",
     "expert_iteration.epochs=1", "expert_iteration.optimizer=carried", "rollout.prompts_per_step=4",
-    "batch.size=8", "evaluation.settings=[{name: sampled}]",
+    "batch.size=8", SAMPLED,
 ]  # fmt: skip
 # what is killed: name -> (script, overrides)
 SUBJECTS = {
     "grpo": ("grpo", GRPO),
-    "grpo, several updates": ("grpo", [*GRPO, "data.train_size=8", "rollout.updates_per_rollout=2"]),
+    "grpo, 2 updates": ("grpo", [*GRPO, SAMPLED, "data.train_size=8", "rollout.updates_per_rollout=2"]),
     "sft": ("sft", SFT),
     "expert_iteration": ("expert_iteration", EXPERT),
 }
@@ -63,11 +64,14 @@ class Tally:
 
 def outcome(directory):
     """What a run has computed: name -> rows or hash; times, memory and messages apart."""
-    told = {"status": json.loads((directory / "manifest.json").read_text())["status"]}
+    told = {"status": _status(directory)}
     told["files"] = sorted(
         str(p.relative_to(directory))
         for p in directory.rglob("*")
-        if p.is_file() and p.name not in ("console.log", ".lock") and "tfevents" not in p.name
+        if p.is_file()
+        and p.name not in ("console.log", ".lock")
+        # trackers name files by the time; what is kept between phases may outlive a kill after the end
+        and not str(p.relative_to(directory)).startswith(("tensorboard/", "state/"))
     )
     for name in ("metrics.jsonl", "evaluation/reports.jsonl"):
         rows = [json.loads(line) for line in (directory / name).read_text().splitlines()]
@@ -81,6 +85,11 @@ def outcome(directory):
             if path.name not in NOT_COMPARED:
                 told[str(path.relative_to(directory))] = hashlib.sha256(path.read_bytes()).hexdigest()
     return told
+
+
+def _status(directory):
+    manifest = directory / "manifest.json"
+    return json.loads(manifest.read_text())["status"] if manifest.exists() else None
 
 
 def differences(whole, broken):
@@ -120,6 +129,8 @@ def story(name, directory, life, draw, tally, most, processes=1):
             return killed, statuses
         where = forked.phase()
         forked.kill(pids, alone=draw.random() < 0.5)
+        if _status(directory) == "finished":  # it was about to leave: no kill
+            return killed, [0]
         killed.append(where)
         tally.kills[name, how, where] += 1
 
