@@ -1,0 +1,197 @@
+"""How far `trlmath plan` is from what runs really take: peak resident memory, estimated and measured.
+
+    python tests/bench/bench_plan.py [--sizes nano 20M 135M] [--cases NAME ...] [--steps 2]
+
+Every run is a process of its own, on the CPU with the transformers engine; its peak is the kernel's own
+count (VmHWM). Models but nano are random, so completions reach `sampling.max_tokens`, as a plan assumes.
+The last line is the largest difference, as in `plan off by at most 7.1 %`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SHAPES = {  # hidden, layers, intermediate, heads, key-value heads, vocabulary
+    "20M": (384, 10, 1024, 6, 2, 12_000),
+    "135M": (576, 30, 1536, 9, 3, 49_152),
+}
+REWARD = '''"""A reward that differs within each group, whatever the completion."""
+import zlib
+
+
+def spread(completions, **_):
+    return [zlib.crc32(repr((i, c)).encode()) % 7 / 7 for i, c in enumerate(completions)]
+'''
+SMALL = ["evaluation.enabled=false", "run.report=false", "run.report_to=none", "sampling.engine=transformers"]
+# name -> (size, script, overrides)
+CASES: dict[str, tuple[str, str, list[str]]] = {
+    "nano grpo": ("nano", "grpo", []),
+    "nano grpo, wide": (
+        "nano",
+        "grpo",
+        ["rollout.prompts_per_step=32", "rollout.microbatch_tokens=24000", "sampling.max_tokens=192"],
+    ),
+    "nano sft": ("nano", "sft", []),
+    "20M grpo": (
+        "20M",
+        "grpo",
+        ["rollout.prompts_per_step=4", "sampling.max_tokens=256", "rollout.microbatch_tokens=4096"],
+    ),
+    "20M grpo, beta": (
+        "20M",
+        "grpo",
+        [
+            *("rollout.prompts_per_step=4", "sampling.max_tokens=128", "rollout.microbatch_tokens=2048"),
+            *("trainer.beta=0.1", "trainer.gradient_checkpointing=true"),
+        ],
+    ),
+    "20M sft": ("20M", "sft", ["batch.size=24", "batch.microbatch_tokens=4096"]),
+    "135M grpo": (
+        "135M",
+        "grpo",
+        [
+            *("rollout.prompts_per_step=2", "rollout.group_size=4", "sampling.max_tokens=192"),
+            "rollout.microbatch_tokens=1024",
+        ],
+    ),
+    "135M sft": ("135M", "sft", ["batch.size=8", "batch.microbatch_tokens=2048"]),
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """One case: MiB, estimated and measured."""
+
+    estimated: float
+    measured: float
+    phase: str
+
+    @property
+    def off(self) -> float:
+        """The estimate's difference, as a share of what was measured."""
+        return self.estimated / self.measured - 1
+
+
+def model_of(size: str, folder: Path) -> str:
+    """A random Qwen2 of that size with nano's tokenizer, or nano itself."""
+    if size == "nano":
+        return size
+    import torch
+    from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+
+    from trlmath.data.nano import MODEL_DIR
+
+    where = folder / size
+    if not where.exists():
+        hidden, layers, intermediate, heads, key_values, vocabulary = SHAPES[size]
+        torch.manual_seed(0)
+        config = Qwen2Config(
+            vocab_size=vocabulary,
+            hidden_size=hidden,
+            intermediate_size=intermediate,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=key_values,
+            max_position_embeddings=4096,
+            tie_word_embeddings=True,
+            pad_token_id=1,
+            eos_token_id=0,
+            bos_token_id=None,
+        )
+        Qwen2ForCausalLM(config).save_pretrained(where)
+        AutoTokenizer.from_pretrained(MODEL_DIR).save_pretrained(where)
+    return str(where)
+
+
+def arguments(name: str, folder: Path, steps: int) -> tuple[str, list[str]]:
+    """(script, overrides) of a case."""
+    size, script, changes = CASES[name]
+    reward = folder / "spread.py"
+    reward.write_text(REWARD)
+    own = [f"model.path={model_of(size, folder)}", f"trainer.max_steps={steps}", *SMALL, *changes]
+    if script == "grpo":
+        own += [f"rewards=[{reward}:spread]", "sampling.stop=[]", "rollout.clip=true"]
+    return script, own
+
+
+def measured(script: str, overrides: list[str], folder: Path) -> float:
+    """Run the recipe and return its peak resident memory, MiB."""
+    command = [sys.executable, f"recipes/{script}.py", *overrides, f"run.dir={folder}"]
+    with (folder.parent / f"{folder.name}.log").open("w") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env=environment())
+        peak = 0.0
+        while process.poll() is None:
+            peak = max(peak, high_water(process.pid))
+            time.sleep(0.02)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{Path(log.name).read_text()[-2000:]}")
+    return peak
+
+
+def high_water(pid: int) -> float:
+    """The most resident memory that a process has had so far, MiB; 0 when it is gone."""
+    try:
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return 0.0
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def estimated(script: str, overrides: list[str]) -> tuple[float, str]:
+    """What `trlmath plan` says: (peak in MiB, phase of the peak)."""
+    command = [sys.executable, "-m", "trlmath", "plan", f"nano/{script}", "--json", *overrides]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment(), check=False)
+    if done.returncode not in (0, 1) or not done.stdout:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
+    told = json.loads(done.stdout)
+    return told["peak_bytes"] / 2**20, told["peak_phase"]
+
+
+def environment() -> dict[str, str]:
+    """One thread, no GPU, no network."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sizes", nargs="+", choices=["nano", *SHAPES], default=["nano", *SHAPES])
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--steps", type=int, default=2)
+    parser.add_argument("--keep", type=Path, help="folder for models and runs; default: a temporary one")
+    options = parser.parse_args()
+    print("| run | estimated MiB | measured MiB | off | peak in |")
+    print("|---|---:|---:|---:|---|")
+    worst = 0.0
+    with tempfile.TemporaryDirectory(prefix="bench-plan-") as name:
+        folder = options.keep or Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        for case in options.cases:
+            if CASES[case][0] not in options.sizes:
+                continue
+            script, own = arguments(case, folder, options.steps)
+            peak = measured(
+                script, own, folder / f"{case.replace(' ', '-').replace(',', '')}-{time.time_ns()}"
+            )
+            found = Found(*estimated(script, own)[:1], peak, estimated(script, own)[1])
+            worst = max(worst, abs(found.off))
+            print(
+                f"| {case} | {found.estimated:,.0f} | {found.measured:,.0f} | {found.off:+.1%} | {found.phase} |",
+                flush=True,
+            )
+    print(f"plan off by at most {worst:.1%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""A recipe's memory, phase by phase, on one process: what each part takes at the phase's widest."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import TrainingArguments
+
+from trlmath.planning.batches import examples_work, rollouts_work
+from trlmath.planning.facts import Facts
+from trlmath.planning.fakes import activations
+from trlmath.planning.generation import decoding, scoring
+from trlmath.planning.machine import GIB, Machine
+from trlmath.planning.shapes import Shape
+from trlmath.recipe import Recipe
+
+# optimizer -> bytes of its state for each trained weight; None: twice the weight's own
+_STATES: dict[str, float | None] = {
+    "adafactor": 0.1,
+    "adamw_torch_4bit": 1.1,
+    "adamw_torch_8bit": 2.1,
+    "adamw_bnb_8bit": 2.1,
+    "adamw_8bit": 2.1,
+    "paged_adamw_8bit": 2.1,
+    "lion_8bit": 1.1,
+    "paged_lion_8bit": 1.1,
+    "rmsprop_bnb_8bit": 1.1,
+    "sgd": 0.0,
+}
+_ONE_STATE = ("adagrad", "rmsprop", "lion_32bit", "paged_lion_32bit", "rmsprop_bnb", "rmsprop_bnb_32bit")
+GPU_PROCESS = 0.8 * GIB  # the context of CUDA and the workspaces of its libraries
+# what a run loads after its own modules: a model's code, a tokenizer, the data, the trainer
+LATER = 0.1 * GIB
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase.
+
+    Attributes:
+        name: of it.
+        parts: what takes memory -> bytes.
+    """
+
+    name: str
+    parts: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        """Bytes."""
+        return sum(self.parts.values())
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What phases are computed from.
+
+    Attributes:
+        engine: ``transformers``, ``vllm`` or ``server``.
+        processes: of the run.
+        process: bytes that a process takes before it has a model.
+    """
+
+    recipe: Recipe
+    algorithm: str
+    shape: Shape
+    facts: Facts
+    machine: Machine
+    engine: str
+    processes: int
+    process: int
+
+
+def phases_of(given: Setting) -> list[Phase]:
+    """Every phase of a step, in its order."""
+    recipe, shape, algorithm = given.recipe, given.shape, given.algorithm
+    held = _held(given)
+    asleep = {k: v for k, v in held.items() if not (k == "engine" and recipe.sampling.sleep)}
+    phases: list[Phase] = []
+    if algorithm in ("grpo", "expert_iteration"):
+        rows = recipe.rollout.prompts_per_step * recipe.rollout.group_size // given.processes
+        phases.append(Phase("generate", held | _generation(given, rows, recipe.rollout.group_size)))
+    elif algorithm == "evaluate":
+        phases.append(Phase("generate", held | _evaluation(given)))
+    if algorithm == "evaluate":
+        return phases
+    work, parts = (
+        rollouts_work(recipe, shape, given.facts, given.machine, given.processes)
+        if algorithm == "grpo"
+        else examples_work(recipe, given.facts, given.machine, given.processes)
+    )
+    if algorithm == "grpo" and (scored := _scored(given)):
+        phases.append(Phase(scored, asleep | {"activations": activations(shape, work, backward=False)}))
+    gradients = shape.trained * shape.item
+    most = activations(shape, work)
+    if parts == 1:
+        # gradients come as activations go, and the head's are counted among these
+        most = max(0, most - gradients)
+    trained = asleep | {"gradients": gradients}
+    if given.processes > 1:
+        trained |= {"gradient buckets": gradients}
+    phases.append(Phase("update", trained | {"activations": most}))
+    phases.append(Phase("optimizer", trained | {"temporary": _temporary(given)}))
+    if recipe.evaluation.enabled and recipe.data.eval is not None:
+        phases.append(Phase("evaluate", held | _evaluation(given)))
+    return phases
+
+
+def optimizer_of(recipe: Recipe) -> str:
+    """The name of the optimizer, transformers' default included."""
+    default = next(f.default for f in dataclasses.fields(TrainingArguments) if f.name == "optim")
+    return str(recipe.trainer.get("optim", default))
+
+
+def _held(given: Setting) -> dict[str, int]:
+    """What lies there in every phase, from the second step on."""
+    recipe, shape, machine = given.recipe, given.shape, given.machine
+    weights = shape.parameters * shape.item
+    held = {"process": given.process, "weights": weights}
+    if given.algorithm == "evaluate":
+        if given.engine == "vllm":
+            held.pop("weights")  # the engine's own are the only ones
+    else:
+        name = optimizer_of(recipe)
+        one = shape.item if name in _ONE_STATE else _STATES.get(name)
+        held["optimizer"] = int(shape.trained * (2 * shape.item if one is None else one))
+    if given.algorithm == "grpo" and recipe.trainer.get("beta", 0.0) and shape.lora is None:
+        held["reference"] = weights
+    if recipe.averaging and given.algorithm in ("sft", "expert_iteration"):
+        copies = 1 if recipe.averaging.kind == "ema" else recipe.averaging.last
+        if recipe.averaging.kind == "ema" or not machine.gpu:
+            held["average"] = copies * shape.trained * 4
+    if given.engine == "vllm":
+        held["engine"] = _engine(given)
+    return held
+
+
+def _engine(given: Setting) -> int:
+    options, shape = given.recipe.sampling.engine_options, given.shape
+    if given.machine.gpu:
+        return int(float(options.get("gpu_memory_utilization", 0.9)) * given.machine.memory)
+    space = float(os.environ.get("VLLM_CPU_KVCACHE_SPACE", 1)) * GIB
+    return int(shape.parameters * shape.item + float(options.get("kv_cache_memory_bytes", space)))
+
+
+def _generation(given: Setting, rows: int, together: int) -> dict[str, int]:
+    if given.engine != "transformers":
+        return {}
+    return decoding(given.shape, given.facts, rows, together, given.recipe.sampling.engine_options)
+
+
+def _evaluation(given: Setting) -> dict[str, int]:
+    evaluation = given.recipe.evaluation
+    if given.engine != "transformers":
+        return {}
+    most = max(setting.n for setting in evaluation.settings)
+    asked = min(evaluation.chunk, given.facts.eval_rows or evaluation.chunk)
+    parts = _generation(given, asked * most, most)
+    # a completion's entropies are taken one by one, when the cache is gone
+    entropies = scoring(given.shape, given.facts)
+    return parts if sum(parts.values()) > entropies else {"logits": entropies}
+
+
+def _scored(given: Setting) -> str:
+    """What is scored before the update: the phase's name, or nothing."""
+    recipe, trainer = given.recipe, given.recipe.trainer
+    several = recipe.rollout.updates_per_rollout * recipe.rollout.epochs_per_rollout > 1
+    corrected = given.engine != "transformers" and bool(
+        trainer.get("vllm_importance_sampling_correction", True)
+    )
+    old = recipe.rollout.old_logprobs == "recompute" and (several or corrected)
+    if old:
+        return "old log-probabilities"
+    return "reference" if trainer.get("beta", 0.0) else ""
+
+
+def _temporary(given: Setting) -> int:
+    """What the optimizer makes for a moment: nothing when fused, two tensors at a time on a CPU."""
+    name, shape = optimizer_of(given.recipe), given.shape
+    if "fused" in name or name not in ("adamw_torch",):
+        return 0
+    if given.machine.gpu:
+        return shape.trained * shape.item  # all parameters' square roots at once
+    return 2 * max(shape.tensors, default=0) * shape.item
+
+
+def as_json(phases: list[Phase]) -> list[dict[str, Any]]:
+    """Plain data."""
+    return [{"phase": p.name, "bytes": p.total, "parts": dict(p.parts)} for p in phases]
