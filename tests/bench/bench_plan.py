@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,20 +65,6 @@ CASES: dict[str, tuple[str, str, list[str]]] = {
     ),
     "135M sft": ("135M", "sft", ["batch.size=8", "batch.microbatch_tokens=2048"]),
 }
-
-
-@dataclass(frozen=True)
-class Found:
-    """One case: MiB, estimated and measured."""
-
-    estimated: float
-    measured: float
-    phase: str
-
-    @property
-    def off(self) -> float:
-        """The estimate's difference, as a share of what was measured."""
-        return self.estimated / self.measured - 1
 
 
 def model_of(size: str, folder: Path) -> str:
@@ -181,15 +166,12 @@ def main() -> None:
             if CASES[case][0] not in options.sizes:
                 continue
             script, own = arguments(case, folder, options.steps)
-            peak = measured(
-                script, own, folder / f"{case.replace(' ', '-').replace(',', '')}-{time.time_ns()}"
-            )
-            found = Found(*estimated(script, own)[:1], peak, estimated(script, own)[1])
-            worst = max(worst, abs(found.off))
-            print(
-                f"| {case} | {found.estimated:,.0f} | {found.measured:,.0f} | {found.off:+.1%} | {found.phase} |",
-                flush=True,
-            )
+            where = folder / f"{case.replace(' ', '-').replace(',', '')}-{time.time_ns()}"
+            peak = measured(script, own, where)
+            told, phase = estimated(script, own)
+            off = told / peak - 1
+            worst = max(worst, abs(off))
+            print(f"| {case} | {told:,.0f} | {peak:,.0f} | {off:+.1%} | {phase} |", flush=True)
     print(f"plan off by at most {worst:.1%}")
 
 

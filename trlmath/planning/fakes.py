@@ -111,8 +111,8 @@ def _peak(shape: Shape, work: Work, layers: int, backward: bool) -> int:
     text.num_hidden_layers = layers
     if getattr(text, "layer_types", None):
         text.layer_types = text.layer_types[:layers]
-    model = build(config, shape.lora, shape.dtype).train()
-    bare: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
+    model: Any = build(config, shape.lora, shape.dtype).train()
+    bare = model.get_base_model() if hasattr(model, "get_base_model") else model
     with _as_on(work.gpu, text.vocab_size), FakeTensorMode():
         _fill(model)
         if work.checkpointing:

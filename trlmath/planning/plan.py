@@ -6,6 +6,7 @@ import importlib.util
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any
 
 import psutil
@@ -17,6 +18,14 @@ from trlmath.planning.shapes import Shape, shape_of
 from trlmath.planning.steps import Steps, steps_of
 from trlmath.recipe import Recipe, check_trainer
 from trlmath.sampling.choose import SERVER, choose_engine
+
+# algorithm -> the module that such a run's process begins with
+_RUNS = {
+    "grpo": "training.grpo_run",
+    "sft": "training.sft_run",
+    "expert_iteration": "training.expert_iteration_run",
+    "evaluate": "evaluation.evaluation_run",
+}
 
 
 @dataclass(frozen=True)
@@ -137,10 +146,7 @@ def replanned(plan: Plan, recipe: Recipe, algorithm: str, process: int) -> Plan:
 
 def _imported(algorithm: str) -> int:
     """Bytes that a process of such a run has after its imports: those are made here too."""
-    if algorithm == "grpo":
-        import trlmath.training.grpo_run
-    elif algorithm != "evaluate":
-        import trlmath.training.sft_run
+    import_module(f"trlmath.{_RUNS[algorithm]}")
     return int(psutil.Process(os.getpid()).memory_info().rss)
 
 
