@@ -15,7 +15,7 @@ from typing import Any
 MASK = "***"
 _VARIABLE = re.compile(r"(TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE)
 _SHORTEST = 8  # characters: masking a shorter value would blot out ordinary words
-_LOGIN = re.compile(r"(?<=://)[^\s/@:?#]*:[^\s/@?#]+(?=@)")
+_LOGIN = re.compile(r"(?<=://)[^\s/@:?#\"'<>]*:[^\s/@?#\"'<>]+(?=@)")
 _SHAPES = re.compile(
     r"\bhf_[A-Za-z0-9]{24,}|\bsk-[A-Za-z0-9_-]{20,}|\bgh[pousr]_[A-Za-z0-9]{30,}|\bxox[abprs]-[A-Za-z0-9-]{10,}"
     r"|\bAKIA[A-Z0-9]{16}\b|(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{16,}"

@@ -59,6 +59,10 @@ def _parse_json(text: str, where: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise DataError(f"{where} is not valid JSON: {error.msg} at character {error.pos}.") from error
+    except RecursionError as error:
+        raise DataError(f"{where} is JSON that is nested too deeply to be read.") from error
+    except ValueError as error:  # a number of thousands of digits
+        raise DataError(f"{where} is JSON that cannot be read: {error}.") from error
 
 
 def _checked(row: Any, where: str) -> dict[str, Any]:

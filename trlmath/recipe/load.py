@@ -15,6 +15,7 @@ from trlmath.recipe.overrides import apply_overrides
 from trlmath.recipe.schema import Recipe, Ref
 from trlmath.recipe.shipped import is_study, shipped_recipes, shipped_studies
 from trlmath.recipe.yamls import read
+from trlmath.secrets import secrets_in
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
@@ -38,6 +39,16 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
 
 def parse_recipe(data: dict[str, Any], where: str = "the recipe") -> Recipe:
     """Return the Recipe of plain data. Raises RecipeError listing every error."""
+    if secret := list(secrets_in(data)):
+        # first, and alone: the other errors tell what was given
+        raise RecipeError(
+            f"{where} is not a valid recipe:\n"
+            + "\n".join(
+                f"{key}: holds a secret, and a run keeps its recipe. Put it in an environment variable "
+                "(HF_TOKEN for the Hub, VLLM_API_KEY for servers, a plugin's own) and remove it here."
+                for key in secret
+            )
+        )
     if "rewards" in data and data["rewards"] is None:
         raise RecipeError(
             f"{where} is not a valid recipe:\nrewards: is empty, so nothing says what to train on. Name at "

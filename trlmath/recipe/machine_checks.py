@@ -30,7 +30,7 @@ def check_machine(trainer: Mapping[str, Any]) -> None:
             "trainer.fp16: needs a GPU, and there is none. Remove it; trainer.bf16=true works on a CPU too."
         )
     if trainer.get("push_to_hub"):
-        errors += _hub(trainer.get("hub_token"))
+        errors += _hub()
     if errors:
         raise RecipeError("\n".join(errors))
 
@@ -41,11 +41,11 @@ def _cuda() -> bool:
     return torch.cuda.is_available()
 
 
-def _hub(token: str | None) -> list[str]:
+def _hub() -> list[str]:
     from huggingface_hub import whoami
 
     try:
-        whoami(token=token)
+        whoami()
     except Exception as error:  # noqa: BLE001  (no token, no network, no permission: each has its own tree)
         told = str(error).strip().splitlines() or [type(error).__name__]
         return [

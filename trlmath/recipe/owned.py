@@ -75,6 +75,11 @@ OWNED: dict[str, str] = {
     "vllm_max_model_length": _OPTIONS,
     "vllm_tensor_parallel_size": _OPTIONS,
     "reward_weights": "rewards.<i>.weight",
+    # TRL prints completions as they are, and a terminal obeys what is in them
+    "log_completions": "run.show_every (on the terminal) and run.keep_rollouts (rollouts/ and report.html)",
+    "num_completions_to_print": "run.show_every",
+    "log_unique_prompts": "run.show_every",
+    "log_completions_hub_repo": "run.keep_rollouts",
     "scale_rewards": "advantage (options: {std: true or false} of `group`; `batch`; `none`)",
     "multi_objective_aggregation": "advantage",
     "chat_template_kwargs": "data.prompt",
@@ -135,6 +140,7 @@ _BEST = "checkpoints are not compared: transformers' own evaluation never runs; 
 
 # argument -> why it would do nothing in any of our trainers
 IDLE: dict[str, str] = {
+    "trust_remote_code": "code that comes with a model is never run",
     "load_best_model_at_end": _BEST,
     "metric_for_best_model": _BEST,
     "greater_is_better": _BEST,

@@ -13,12 +13,14 @@ from ruamel.yaml.representer import SafeRepresenter
 
 from trlmath.errors import RecipeError
 
+MOST_VALUES = 100_000
+
 
 def parse(text: str, where: str) -> Any:
     """Return the data of a YAML text. Raises RecipeError with `where` and the line."""
     try:
         data = YAML(typ="safe", pure=True).load(text)
-        _forbid_cycles(data, where)
+        _forbid_cycles(data, where, [0])
         return data
     except RecursionError as error:
         raise RecipeError(f"{where}: nested too deeply. A recipe needs four levels or so.") from error
@@ -32,13 +34,19 @@ def parse(text: str, where: str) -> Any:
         raise RecipeError(f"{where}: not valid YAML: {error}.") from error
 
 
-def _forbid_cycles(data: Any, where: str, above: tuple[int, ...] = ()) -> None:
+def _forbid_cycles(data: Any, where: str, seen: list[int], above: tuple[int, ...] = ()) -> None:
+    """Refuse what would not end when written out; `seen` counts values, each time an alias names them."""
+    seen[0] += 1
+    if seen[0] > MOST_VALUES:
+        raise RecipeError(
+            f"{where}: its aliases (*name) multiply to more than {MOST_VALUES:,} values. Write them out."
+        )
     if not isinstance(data, (dict, list)):
         return
     if id(data) in above:
         raise RecipeError(f"{where}: an alias (*name) stands inside what it names. Write the value out.")
     for item in data.values() if isinstance(data, dict) else data:
-        _forbid_cycles(item, where, (*above, id(data)))
+        _forbid_cycles(item, where, seen, (*above, id(data)))
 
 
 def _line(error: MarkedYAMLError) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from trlmath.errors import RecipeError
 from trlmath.recipe.shipped import recipes_folder
-from trlmath.runs.manifest import describe, git_state
+from trlmath.runs.manifest import VARIABLES, describe, git_state
 from trlmath.runs.read import StoredRun, flat
 
 
@@ -52,7 +52,10 @@ def repeat_of(run: StoredRun, directory: Path) -> Repeat:
     changed = [
         (key, value, flat(now).get(key)) for key, value in flat(then).items() if value != flat(now).get(key)
     ]
-    return Repeat(command, dict(run.manifest.get("variables") or {}), start, changed)
+    told = run.manifest.get("variables") or {}
+    # those alone that a manifest records: a variable can also start a program
+    variables = {name: str(told[name]) for name in VARIABLES if name in told}
+    return Repeat(command, variables, start, changed)
 
 
 def _started_from(run: StoredRun) -> Path | None:
@@ -71,9 +74,9 @@ def _launcher(processes: int) -> list[str]:
 
 def _script(run: StoredRun) -> Path:
     name = run.manifest.get("algorithm") or Path(str((run.manifest.get("command") or [""])[0])).stem
-    folder = recipes_folder()
-    script = (folder or Path("recipes")) / f"{name}.py"
-    if not name or not script.is_file():
+    folder = recipes_folder() or Path("recipes")
+    script = folder / f"{name}.py"
+    if script not in folder.glob("*.py"):  # a name with slashes in it would be another program
         raise RecipeError(
             f"{run.path / 'manifest.json'} does not say which script it was of (algorithm: {name!r}), or "
             f"there is no {script}. Its command was: {' '.join(map(str, run.manifest.get('command') or []))}"

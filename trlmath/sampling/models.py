@@ -63,8 +63,10 @@ def read_model_files(path: str) -> ModelFiles:
     base = _base_of_adapter(where)
     tokens = where if base is None or (Path(where) / "tokenizer_config.json").exists() else base
     try:
-        config = AutoConfig.from_pretrained(base or where)
-        tokenizer = AutoTokenizer.from_pretrained(tokens, padding_side="left", truncation_side="left")
+        config = AutoConfig.from_pretrained(base or where, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(
+            tokens, padding_side="left", truncation_side="left", trust_remote_code=False
+        )
     except (OSError, ValueError, KeyError) as error:
         adapter = f" (base model of the adapter {path!r})" if base else ""
         raise RecipeError(
@@ -102,7 +104,10 @@ def load_policy(recipe: Recipe, path: str) -> Any:
     """
     try:
         return AutoModelForCausalLM.from_pretrained(
-            path, dtype=recipe.model.dtype, attn_implementation=recipe.model.attention
+            path,
+            dtype=recipe.model.dtype,
+            attn_implementation=recipe.model.attention,
+            trust_remote_code=False,
         )
     except (OSError, ValueError, ImportError, RuntimeError, *DAMAGED) as error:
         told, attention = str(error).rstrip(". \n"), recipe.model.attention

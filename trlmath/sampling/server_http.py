@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
-from http.client import HTTPException
+from http.client import HTTPException, IncompleteRead
 from typing import Any
 
 from trlmath.errors import EngineError
@@ -15,6 +16,8 @@ from trlmath.errors import EngineError
 # seconds before each further try; a server that is restarting or full for a moment is met again
 RETRY_AFTER = (1.0, 3.0)
 _BUSY = (429, 503)
+MOST_BYTES = 1 << 30
+"""Of one answer: a server that sends on for ever must not fill the memory."""
 # what cuts an answer off: the socket's errors, an answer that ends too early, words that are no JSON
 _CUT = (OSError, HTTPException, ValueError)
 
@@ -36,6 +39,11 @@ class Connection:
         api_key: str | None = None,
         explain: Callable[[], str] = lambda: "",
     ) -> None:
+        if "@" in urllib.parse.urlsplit(url).netloc:
+            raise EngineError(
+                "a server's URL holds a name or a password (user:password@), which a run would write down. "
+                "Put the key in the environment variable VLLM_API_KEY and leave them out of the URL."
+            )
         self.url, self.timeout = url.rstrip("/").removesuffix("/v1"), timeout
         self._key, self._explain = api_key, explain
 
@@ -85,8 +93,14 @@ class Connection:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers)
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as response:
-                text = response.read()
+            with _opener.open(request, timeout=timeout) as response:
+                text = response.read(MOST_BYTES + 1)
+                if response.length and len(text) <= MOST_BYTES:  # told only where all is read at once
+                    raise IncompleteRead(text, response.length)
+                if len(text) > MOST_BYTES:
+                    raise EngineError(
+                        f"the server at {self.url}{path} answered with more than {MOST_BYTES >> 20} MiB."
+                    )
                 return json.loads(text) if text else None
         except urllib.error.HTTPError as error:
             failure = EngineError(
@@ -96,6 +110,10 @@ class Connection:
             raise (_Again(failure) if error.code in _BUSY else failure) from error
         except TimeoutError as error:
             raise self._late(path, timeout) from error
+        except RecursionError as error:
+            raise EngineError(
+                f"the server at {self.url}{path} answered with JSON that is nested too deeply."
+            ) from error
         except _CUT as error:
             if isinstance(getattr(error, "reason", None), TimeoutError):
                 raise self._late(path, timeout) from error
@@ -111,6 +129,15 @@ class Connection:
             f"than it can: raise sampling.request_timeout, or start more servers.{self._explain()}"
         )
 
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A server asked for weights or completions has no reason to send us, and our key, elsewhere."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None  # the answer is then told as the error it is
+
+
+_opener = urllib.request.build_opener(_NoRedirect)
 
 _START_ONE = (
     " Start one with `trlmath serve RECIPE` (or `python -m vllm.entrypoints.openai.api_server --model DIR`), "

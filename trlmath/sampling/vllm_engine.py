@@ -225,7 +225,7 @@ def _cache_size(model: str, options: Mapping[str, Any], reserve: int, on_cpu: bo
     given = {"gpu_memory_utilization", "kv_cache_memory_bytes"} & set(options)
     if given or (on_cpu and os.environ.get("VLLM_CPU_KVCACHE_SPACE")):
         return {}
-    config = AutoConfig.from_pretrained(model)
+    config = AutoConfig.from_pretrained(model, trust_remote_code=False)
     stored = str(config.dtype or "float32").removeprefix("torch.")
     dtype = stored if options["dtype"] == "auto" else options["dtype"]
     context = options["max_model_len"] or config.get_text_config().max_position_embeddings

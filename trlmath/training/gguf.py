@@ -52,8 +52,10 @@ def convert_gguf(source: str, out: Path, eos: str | None = None) -> Path:
     if out.exists() and any(out.iterdir()):
         raise DataError(f"{out} is not empty. Give a new directory.")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-        model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype="float32")
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
+        model = AutoModelForCausalLM.from_pretrained(
+            file.parent, gguf_file=file.name, dtype="float32", trust_remote_code=False
+        )
     except ImportError as error:
         raise DataError(f"reading GGUF needs the package gguf: pip install gguf ({error}).") from error
     except (OSError, ValueError) as error:
