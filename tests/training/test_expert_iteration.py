@@ -17,6 +17,7 @@ from trlmath.data.lineage import lineage_of
 from trlmath.recipe.schema import ExpertIterationSection
 from trlmath.targets import Origin
 from trlmath.training import expert_iteration as pieces
+from trlmath.training.iteration_metrics import group_metrics
 
 
 def rollout(text="t", reward=1.0, ids=(5, 6), logprobs=(-0.5, -1.5), finish="stop", **parts):
@@ -193,5 +194,5 @@ def test_shares_of_solved_problems():
         group(rollout(both=0.0)),
         group(rollout(reward=None)),
     ]
-    assert pieces.group_metrics(groups) == {"solved": 2 / 3, "always_solved": 1 / 3}
-    assert pieces.group_metrics([group(rollout(reward=None))]) == {}
+    assert group_metrics(groups) == {"solved": 2 / 3, "always_solved": 1 / 3}
+    assert group_metrics([group(rollout(reward=None))]) == {}

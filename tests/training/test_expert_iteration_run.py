@@ -8,11 +8,12 @@ import json
 import pytest
 from recording import RecordingLLM, recording_sampler
 
-from trlmath.errors import DataError, EngineError, RecipeError
+from trlmath.errors import DataError, EngineError, RecipeError, TrainingError
 from trlmath.evaluation import run as evaluation_run
 from trlmath.recipe import parse_recipe
 from trlmath.training import expert_iteration_run, iteration_state
 from trlmath.training.expert_iteration_run import ExpertIterationRun
+from trlmath.training.health import CHECKS
 from trlmath.training.iterated_sft import IteratedSFTTrainer
 
 REWARD = """
@@ -346,3 +347,25 @@ def test_an_engine_with_old_weights_ends_the_run(recipe, recording, monkeypatch)
                 trainer={"learning_rate": 0.05},
             )
         )
+
+
+def test_checks_end_an_expert_iteration_with_its_rollouts_on_disk(recipe, tmp_path):
+    # four tokens of at most four: every completion is cut off
+    cut = {"engine": "transformers", "min_tokens": 4, "max_tokens": 4, "stop": []}
+    with pytest.raises(
+        TrainingError, match=r"by the check all_truncated: .*iteration-000\.parquet"
+    ) as caught:
+        run(recipe(sampling=cut, checks={"all_truncated": "stop"}))
+    assert "Raise sampling.max_tokens" in str(caught.value)
+    assert (tmp_path / "run" / "rollouts" / "iteration-000.parquet").is_file()
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert (manifest["status"], manifest["step"]) == ("failed", 0)
+
+
+def test_a_loss_that_is_no_number_ends_its_sft_and_healthy_iterations_pass(recipe, tmp_path):
+    every = dict.fromkeys(CHECKS, "stop") | {"window": 2}
+    ends = {"engine": "transformers", "max_tokens": 24, "stop": list("aeiourstlnh")}
+    assert run(recipe(checks=every, sampling=ends)).progress.iteration == 2
+    hot = {"learning_rate": 1e30, "optim": "sgd", "max_grad_norm": 1e30}
+    with pytest.raises(TrainingError, match=r"by the check nan: train/.* is not a number"):
+        run(recipe("hot", trainer=hot, batch={"size": 1}))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
+from types import SimpleNamespace
 
 import pytest
 
-from trlmath.training.health import CHECKS, Health
+from trlmath.errors import TrainingError
+from trlmath.recipe.schema import ChecksSection
+from trlmath.training.health import CHECKS, NAMES, Health
+from trlmath.training.health_callback import HealthCheck
 
 
 def struck(rows, window=4):
@@ -69,8 +74,114 @@ def test_each_check_strikes_and_says_how_to_switch_it_off(rows, check, words):
     assert check in CHECKS
 
 
+def iteration(number, **changes):
+    return {
+        "train/iteration": number,
+        "train/reward": 0.4,
+        "train/sampled_entropy": 0.5,
+        "train/frac_reward_zero_std": 0.5,
+        "train/completions/mean_length": 100.0,
+        "train/completions/clipped_ratio": 0.1,
+        **{f"train/{name}": value for name, value in changes.items()},
+    }
+
+
+SFT = [{"train/loss": 1.0 - i / 20} for i in range(8)]
+
+
+def test_an_expert_iteration_that_learns_is_left_alone():
+    rows = []
+    for number in range(5):
+        # the loss jumps with each iteration's traces, which is no oscillation
+        rows += [iteration(number, reward=0.3 + number / 10, sampled_entropy=0.5 - number / 15)]
+        rows += [{"train/loss": 1 + number + i / 100} for i in range(6)] + [{"eval/both": 0.3 + number / 20}]
+    assert struck(rows) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "check", "words"),
+    [
+        ([iteration(0), iteration(1, sampled_entropy=0.01)], "entropy_collapse", "2.0% of what it was"),
+        (
+            [iteration(0), *SFT, iteration(1, **{"completions/mean_length": 9})],
+            "length_collapse",
+            "9% as long",
+        ),
+        (
+            [iteration(0, **{"completions/clipped_ratio": 1.0})],
+            "all_truncated",
+            "of an iteration was cut off",
+        ),
+        (
+            [iteration(i, frac_reward_zero_std=1.0, reward=0.0) for i in range(2)],
+            "flat_reward",
+            "in 2 iterations (mean reward 0.00)",
+        ),
+        ([iteration(0), *SFT, {"train/loss": math.nan}], "nan", "train/loss is not a number"),
+        (
+            [iteration(0), *({"train/loss": x} for x in (1.0, 1.01, 1.0, 0.99, 0.5, 2.5, 0.4, 3.0))],
+            "oscillating_loss",
+            "from 1.000 to 1.600",
+        ),
+        (
+            [row for i, x in enumerate((0.6, 0.58, 0.55, 0.5)) for row in (iteration(i), {"eval/both": x})],
+            "falling_validation",
+            "from 60.0% to 50.0%",
+        ),
+    ],
+)
+def test_each_check_strikes_in_expert_iteration(rows, check, words):
+    found = struck(rows)
+    assert {f.check for f in found} == {check}
+    assert words in str(found[-1])
+
+
 def test_not_before_there_is_enough_to_see():
     assert struck([grpo(**{"train/frac_reward_zero_std": 1.0})] * 3) == []
     assert struck([{"eval/both": x} for x in (0.6, 0.599, 0.598, 0.597)]) == [], "a fall within the noise"
     assert struck([grpo(**{"train/clip_ratio/region_mean": 0.97})] * 2) == []
     assert struck([{"train/loss": 1.0}]) == [], "SFT has no rollouts"
+    assert struck([iteration(0, frac_reward_zero_std=1.0)]) == []
+
+
+def test_every_check_of_the_recipe_exists_and_says_what_helps():
+    assert {*CHECKS} < {*ChecksSection.model_fields}
+    remedies = struck([{"eval/both": x} for x in (0.6, 0.58, 0.55, 0.5)])[0].hint
+    for words in ("stop early", "average weights", "learning_rate", "evaluate more often"):
+        assert words in remedies
+
+
+def test_a_continued_run_is_checked_against_what_it_had_written(tmp_path):
+    rows = [{"step": 0, "eval/both": 0.6, "eval/format": 1.0}, {"step": 1, "train/loss": None}]
+    rows += [{"step": i, "eval/both": x} for i, x in ((2, 0.58), (4, 0.55))]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "rollouts").mkdir()
+    (tmp_path / "rollouts" / "step-000004.parquet").touch()
+    said = []
+    check = HealthCheck(ChecksSection(falling_validation="stop"), said.append, lambda: tmp_path)
+    check.recall(main=True)  # the lost loss among them is not acted on again
+    with pytest.raises(TrainingError, match=r"falling_validation: .*step-000004\.parquet.*metrics\.jsonl"):
+        check.look({"eval/both": 0.5, "eval/format": 1.0}, 6)
+    assert said == []
+
+
+def test_a_warning_is_said_once_and_off_is_off(tmp_path):
+    said = []
+    for action in ("warn", "off"):
+        check = HealthCheck(ChecksSection(window=2, all_truncated=action), said.append, lambda: tmp_path)
+        for step in range(5):
+            check.look(grpo(**{"train/completions/clipped_ratio": 1.0}), step)
+    assert len(said) == 1
+    assert said[0].startswith("check    step 0: all_truncated: every completion of 1 steps")
+
+
+def test_a_step_is_looked_at_before_a_checkpoint_is_written_of_it(tmp_path):
+    check = HealthCheck(ChecksSection(), print, lambda: tmp_path)
+    control = SimpleNamespace(should_log=False, should_save=True)
+    check.on_step_end(None, None, control)
+    assert control.should_log
+
+
+def test_names_are_all_that_is_looked_at():
+    used = {name for row in (grpo(), iteration(0), {"eval/both": 1.0}) for name in row}
+    assert used == {*NAMES}

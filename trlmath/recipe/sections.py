@@ -33,7 +33,6 @@ UNREAD: dict[str, dict[str, str]] = {
         "rollout.old_logprobs": "its SFT has no probability ratio",
         "batch.over_long": "a sampled trace that is over batch.max_length is dropped",
         "evaluation.every": "every iteration ends with an evaluation",
-        "checks": "it ends by its own rules: expert_iteration.nothing_kept, early_stop",
         "run.checkpoint_every": _KEPT,
         "run.keep_last": _KEPT,
         "run.keep_best": _KEPT,

@@ -246,14 +246,3 @@ def selection_metrics(selection: Selection) -> dict[str, float]:
         "pool_size": len(selection.traces),
         "pool_problems": len(problems),
     }
-
-
-def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """How many problems were solved at least once, and always; shares of those that could be scored."""
-    rates = [rate for group in groups if (rate := pass_rate(group.rollouts)) is not None]
-    if not rates:
-        return {}
-    return {
-        "solved": sum(rate > 0 for rate in rates) / len(rates),
-        "always_solved": sum(rate == 1 for rate in rates) / len(rates),
-    }

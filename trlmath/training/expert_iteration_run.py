@@ -25,6 +25,7 @@ from trlmath.evaluation.sample import Sample
 from trlmath.plugins import notify
 from trlmath.recipe import Recipe, check_sections
 from trlmath.recipe.schema import BatchSection, EvaluationSetting, ExpertIterationSection
+from trlmath.reward_faults import error_shares
 from trlmath.runs.appended import cut_back
 from trlmath.runs.directory import RunDirectory
 from trlmath.runs.lock import open_locked
@@ -36,16 +37,18 @@ from trlmath.training.display import Display
 from trlmath.training.early_stop import EarlyStop
 from trlmath.training.engine import sampler_factory
 from trlmath.training.expert_iteration import Selection
+from trlmath.training.from_main import from_main
+from trlmath.training.health_callback import HealthCheck
 from trlmath.training.iterated_sft import IteratedSFTTrainer
+from trlmath.training.iteration_metrics import sampling_metrics
 from trlmath.training.iteration_state import APPENDED, IterationState, Writers, saved_rows
 from trlmath.training.live_engine import LiveEngine
-from trlmath.training.metrics import rollout_metrics
 from trlmath.training.observer import RunObserver
 from trlmath.training.phases import Progress, read_progress
 from trlmath.training.prepare import Prepared, prepare
 from trlmath.training.resume import find_unfinished
 from trlmath.training.roll_out import roll_out
-from trlmath.training.run_base import TrainingRun
+from trlmath.training.run_base import TrainingRun, evaluation_numbers
 from trlmath.training.sft_config import sft_config
 from trlmath.types import Group, Problem
 
@@ -75,6 +78,7 @@ class ExpertIterationRun(TrainingRun):
         self._batch = recipe.batch or BatchSection()
         self._early_stop = EarlyStop(recipe.early_stop) if recipe.early_stop else None
         self._loaded = -1  # the weights version that the engine holds
+        self._health = HealthCheck(recipe.checks, self._tell, lambda: self.directory)
         super().__init__(recipe, display)
 
     # -- what a recipe calls ----------------------------------------------------------------------
@@ -122,13 +126,13 @@ class ExpertIterationRun(TrainingRun):
         """Let the `trace` filters decide what the iteration trains on, of `traces` and of their own pools."""
         if self.progress.phase != "train":
             return Selection([], 0, 0, 0, [])
-        chosen: list[Any] = [None]
-        if self.main:
+
+        def choose() -> Selection:
             fitting, over = pieces.fitting(traces, self._training_set.prompt_ids, self._batch.max_length)
             selection = pieces.select(fitting, self._filters, iteration, self.progress.pool)
-            chosen = [replace(selection, candidates=len(traces), dropped=[*over, *selection.dropped])]
-        broadcast_object_list(chosen)
-        selection = chosen[0]
+            return replace(selection, candidates=len(traces), dropped=[*over, *selection.dropped])
+
+        selection = from_main(self.main, choose)
         self._record_drops(selection.dropped, iteration=iteration)
         self._log(iteration, pieces.selection_metrics(selection))
         self.display.note(
@@ -153,7 +157,7 @@ class ExpertIterationRun(TrainingRun):
         average = WeightAverage(recipe.averaging) if recipe.averaging else None
         with self.display.training(f"iteration {iteration}: SFT", steps) as self.watch:
             observer = RunObserver(self._files, self.watch, taken=self.progress.steps)
-            watching = [observer, average] if average else [observer]
+            watching = [observer, self._health, *([average] if average else [])]
             taken = self.trainer.train_on(
                 examples,
                 self.section.epochs,
@@ -166,11 +170,10 @@ class ExpertIterationRun(TrainingRun):
                 self.display.note(NOT_AVERAGED.format(steps=taken, every=average.section.every))
             average.keep(self.trainer.model)
         self.progress.steps, self.progress.tokens = self.progress.steps + taken, self.trainer.tokens
-        self._log(iteration, {}, {"time/sft": time.perf_counter() - started})
-        carried = self.section.optimizer == "carried"
+        self._log(iteration, {}, **{"time/sft": time.perf_counter() - started})
         self._keep(
             {
-                **IterationState.of_trainer(iteration, self.trainer, carried),
+                **IterationState.of_trainer(iteration, self.trainer, self.section.optimizer == "carried"),
                 **IterationState.of_filters(iteration, self._filters),
             },
             phase="evaluate",
@@ -284,6 +287,7 @@ class ExpertIterationRun(TrainingRun):
             rows = [saved_rows(self.directory, self.recipe.evaluation, names, problems)]
         broadcast_object_list(rows)
         self._rows = rows[0]
+        self._health.recall(self.main)
         self._state.load_filters(self._filters)
         for numbers in progress.evaluated.values() if self._early_stop else ():
             self._early_stop.record(numbers)  # type: ignore[union-attr]
@@ -313,8 +317,8 @@ class ExpertIterationRun(TrainingRun):
             completions=together,
             log=self.directory / "server.log",
         )
-        probe = self._training_set.prompt_ids[0]
-        self.engine = LiveEngine(trainer, factory, probe, recipe.sampling.freshness)
+        ids = self._training_set.prompt_ids[0]
+        self.engine = LiveEngine(trainer, factory, ids, recipe.sampling.freshness)
         return trainer
 
     def ready_sampler(self) -> Sampler:
@@ -323,7 +327,7 @@ class ExpertIterationRun(TrainingRun):
             self.engine.ready()
             self._loaded = self.progress.weights_version
             if self.engine.difference is not None:
-                self._log(self.progress.iteration, {}, {"engine/freshness": self.engine.difference})
+                self._log(self.progress.iteration, {}, **{"engine/freshness": self.engine.difference})
         return self.engine.sampler
 
     def _steps(self) -> int:
@@ -345,6 +349,7 @@ class ExpertIterationRun(TrainingRun):
     def _record_evaluation(self, setting: EvaluationSetting, report: EvaluationReport) -> None:
         if report.name.split("/")[0] not in self.progress.evaluated:
             super()._record_evaluation(setting, report)
+            self._health.look(evaluation_numbers(setting, report), self.step)
 
     # -- what happens in between ------------------------------------------------------------------
 
@@ -378,20 +383,18 @@ class ExpertIterationRun(TrainingRun):
     def _record_rollouts(
         self, groups: list[Group], iteration: int, temperature: float, seconds: float
     ) -> None:
-        rollouts = [rollout for group in groups for rollout in group.rollouts]
-        numbers = {**rollout_metrics(rollouts), **pieces.group_metrics(groups), "temperature": temperature}
-        rewards = [r.grade.reward for r in rollouts if r.grade is not None and r.grade.reward is not None]
-        if rewards:
-            numbers["reward"] = sum(rewards) / len(rewards)
-        numbers["tokens"] = sum(len(r.token_ids) for r in rollouts)
-        self._log(iteration, numbers, {"time/generate": seconds})
+        numbers = sampling_metrics(groups, temperature)
+        numbers |= error_shares(self._prepared.rewards, gather_object if self.processes > 1 else list)
+        row = self._log(iteration, numbers, **{"time/generate": seconds})
         if self._files:
             version = self.progress.weights_version
             write_rollouts(self.directory, groups, None, self.step, version, f"iteration-{iteration:03d}")
             notify("rollouts_scored", batch=groups, step=self.step)
+        self._health.look(row, self.step)
 
-    def _log(self, iteration: int, numbers: dict[str, float], more: dict[str, float] | None = None) -> None:
+    def _log(self, iteration: int, numbers: dict[str, float], **more: float) -> dict[str, float]:
+        named = {f"train/{name}": value for name, value in numbers.items()}
+        row = {"step": self.step, "train/iteration": iteration, **named, **more}
         if self._files:
-            named = {f"train/{name}": value for name, value in numbers.items()}
-            row = {"step": self.step, "train/iteration": iteration, **named, **(more or {})}
             self._files.append("metrics.jsonl", row)
+        return row

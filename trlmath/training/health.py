@@ -23,6 +23,23 @@ LENGTH_LEFT = 0.2  # of the first window's
 LOSS_RISE = 1.2  # mean of a window over the one before, with twice the spread
 VALIDATION_FALLS = 3  # evaluations in a row, together by:
 VALIDATION_FALL = 0.05
+FLAT_ITERATIONS = 2  # of expert iteration, in a row
+
+# what is looked at; a continued run takes these from the lines that it has written
+NAMES = (
+    "train/iteration",
+    "train/loss",
+    "train/grad_norm",
+    "train/reward",
+    "train/entropy",
+    "train/sampled_entropy",
+    "train/frac_reward_zero_std",
+    "train/completions/mean_length",
+    "train/completions/clipped_ratio",
+    "train/clip_ratio/region_mean",
+    "engine/importance_sampling_ratio/mean",
+    "eval/both",
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +63,9 @@ class Finding:
 class Health:
     """Follows a run's metrics, a line of ``metrics.jsonl`` at a time.
 
+    What expert iteration samples is compared with its first iteration, and each of its SFTs is looked at by
+    itself.
+
     Args:
         window: steps that a trend is judged by.
     """
@@ -55,11 +75,14 @@ class Health:
         self._steps: deque[Numbers] = deque(maxlen=2 * window)
         self._first: dict[str, list[float]] = {}
         self._validation: list[float] = []
+        self._sampled: list[Numbers] = []  # one of each iteration
 
     def step(self, numbers: Numbers) -> list[Finding]:
         """Take the numbers of one step, or of an evaluation, and return what is wrong now."""
         if "eval/both" in numbers and "train/loss" not in numbers:
             return self._after_evaluation(numbers["eval/both"])
+        if "train/iteration" in numbers and "train/completions/mean_length" in numbers:
+            return self._after_sampling(numbers)
         if "train/loss" not in numbers:
             return []
         self._steps.append(numbers)
@@ -118,27 +141,14 @@ class Health:
 
     def _entropy_collapse(self) -> Finding | None:
         left = self._left_of_first("train/entropy") if "train/reward" in self._steps[-1] else None
-        if left is None or left >= ENTROPY_LEFT:
-            return None
-        return Finding(
-            "entropy_collapse",
-            f"the policy's entropy is {left:.1%} of what it was at the start",
-            "It has stopped exploring: a lower trainer.learning_rate, a higher sampling.temperature, a "
-            "tighter clip, a KL term (trainer.beta), or stop here.",
-        )
+        return _entropy(left, "a tighter clip, a KL term (trainer.beta), or stop here")
 
     def _flat_reward(self) -> Finding | None:
         shares = self._last("train/frac_reward_zero_std", self.window)
         if not shares or min(shares) < 1.0:
             return None
         rewards = self._last("train/reward", self.window) or [float("nan")]
-        return Finding(
-            "flat_reward",
-            f"no group had any spread in {self.window} steps (mean reward {fmean(rewards):.2f}), so nothing "
-            "is learned",
-            "All wrong: easier problems, SFT first, a format reward, a look at the grader. All right: "
-            "harder problems.",
-        )
+        return _flat(f"{self.window} steps", fmean(rewards))
 
     def _oscillating_loss(self) -> Finding | None:
         if "train/reward" in self._steps[-1]:  # GRPO's loss swings around 0 by its nature
@@ -156,25 +166,26 @@ class Health:
         )
 
     def _length_collapse(self) -> Finding | None:
-        left = self._left_of_first("train/completions/mean_length")
-        if left is None or left >= LENGTH_LEFT:
-            return None
-        return Finding(
-            "length_collapse",
-            f"completions are {left:.0%} as long as at the start",
-            "The reward may be had without reasoning: read rollouts, look at length terms of reward and "
-            "loss_type, set sampling.min_tokens.",
-        )
+        return _length(self._left_of_first("train/completions/mean_length"))
 
     def _all_truncated(self) -> Finding | None:
         shares = self._last("train/completions/clipped_ratio", max(1, self.window // 2))
-        if not shares or min(shares) < 1.0:
-            return None
-        return Finding(
-            "all_truncated",
-            f"every completion of {len(shares)} steps was cut off at sampling.max_tokens",
-            "Raise sampling.max_tokens; if completions repeat themselves, SFT first; check sampling.stop.",
+        return _truncated(f"{len(shares)} steps") if shares and min(shares) >= 1.0 else None
+
+    def _after_sampling(self, numbers: Numbers) -> list[Finding]:
+        """Expert iteration: against the first iteration; and the SFT to come begins a series of its own."""
+        self._steps.clear()
+        self._sampled.append(numbers)
+        spread = [row.get("train/frac_reward_zero_std") for row in self._sampled[-FLAT_ITERATIONS:]]
+        flat = len(spread) == FLAT_ITERATIONS and all(share == 1.0 for share in spread)
+        truncated = numbers.get("train/completions/clipped_ratio") == 1.0
+        found = (
+            _entropy(self._share_of_first("train/sampled_entropy"), "fewer epochs, or stop here"),
+            _length(self._share_of_first("train/completions/mean_length")),
+            _truncated("an iteration") if truncated else None,
+            _flat(f"{FLAT_ITERATIONS} iterations", numbers.get("train/reward") or 0.0) if flat else None,
         )
+        return [finding for finding in found if finding is not None]
 
     def _after_evaluation(self, both: float | None) -> list[Finding]:
         if both is None:
@@ -196,11 +207,17 @@ class Health:
     # -- windows ----------------------------------------------------------------------------------
 
     def _last(self, name: str, count: int) -> list[float]:
-        """The last `count` values; empty when there are fewer, or one is missing."""
+        """The last `count` values; empty when there are fewer, or one is missing or not a number."""
         if len(self._steps) < count:
             return []
         values = [row.get(name) for row in list(self._steps)[-count:]]
-        return [] if any(v is None for v in values) else [float(v) for v in values if v is not None]
+        told = [float(v) for v in values if v is not None and math.isfinite(v)]
+        return told if len(told) == count else []
+
+    def _share_of_first(self, name: str) -> float | None:
+        """The last iteration's value over the first one's; None when there is none."""
+        first, last = self._sampled[0].get(name), self._sampled[-1].get(name)
+        return None if not first or last is None else last / first
 
     def _left_of_first(self, name: str) -> float | None:
         """Mean of the last window over the mean of the first one; None until both are there."""
@@ -208,6 +225,47 @@ class Health:
         if len(first) < self.window or not last or fmean(first) == 0:
             return None
         return fmean(last) / fmean(first)
+
+
+# -- what is said of both kinds of run ----------------------------------------------------------------
+
+
+def _entropy(left: float | None, further: str) -> Finding | None:
+    if left is None or left >= ENTROPY_LEFT:
+        return None
+    return Finding(
+        "entropy_collapse",
+        f"the policy's entropy is {left:.1%} of what it was at the start",
+        f"It has stopped exploring: a lower trainer.learning_rate, a higher sampling.temperature, {further}.",
+    )
+
+
+def _length(left: float | None) -> Finding | None:
+    if left is None or left >= LENGTH_LEFT:
+        return None
+    return Finding(
+        "length_collapse",
+        f"completions are {left:.0%} as long as at the start",
+        "The reward may be had without reasoning: read rollouts, look at length terms of reward and "
+        "loss_type, set sampling.min_tokens.",
+    )
+
+
+def _truncated(where: str) -> Finding:
+    return Finding(
+        "all_truncated",
+        f"every completion of {where} was cut off at sampling.max_tokens",
+        "Raise sampling.max_tokens; if completions repeat themselves, SFT first; check sampling.stop.",
+    )
+
+
+def _flat(where: str, reward: float) -> Finding:
+    return Finding(
+        "flat_reward",
+        f"no group had any spread in {where} (mean reward {reward:.2f}), so nothing is learned",
+        "All wrong: easier problems, SFT first, a format reward, a look at the grader. All right: "
+        "harder problems.",
+    )
 
 
 CHECKS = (

@@ -327,6 +327,9 @@ class TrainingRun(ABC):
 
     # -- what happens in between ------------------------------------------------------------------
 
+    def _tell(self, line: str) -> None:
+        self.display.note(line)
+
     def _evaluate_at(self, step: int) -> None:
         training = self.trainer.model.training
         self.evaluate(f"step-{step}")

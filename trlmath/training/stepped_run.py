@@ -29,7 +29,7 @@ from trlmath.training.iteration_state import saved_rows
 from trlmath.training.memory import GiveBack
 from trlmath.training.observer import RunObserver
 from trlmath.training.resume import find_unfinished
-from trlmath.training.run_base import TrainingRun
+from trlmath.training.run_base import TrainingRun, evaluation_numbers
 from trlmath.training.stopping import StopAtBoundary, stopping_at_step_end
 
 APPENDED = ("metrics.jsonl", "filters.jsonl", "evaluation/reports.jsonl")
@@ -49,7 +49,7 @@ class SteppedRun(TrainingRun):
         self._evaluated: dict[str, dict[str, float]] = {}
         self._evaluating = ""
         self._best: tuple[float, str] | None = None
-        self._health = HealthCheck(recipe.checks, self._tell)
+        self._health = HealthCheck(recipe.checks, self._tell, lambda: self.directory)
         super().__init__(recipe, display)
 
     def _boundary(self, step: int) -> bool:
@@ -100,6 +100,7 @@ class SteppedRun(TrainingRun):
             rows = [saved_rows(self.directory, self.recipe.evaluation, names, problems)]
         broadcast_object_list(rows)
         self._rows = rows[0]
+        self._health.recall(self.main)
 
     def _show_data(self) -> None:
         super()._show_data()
@@ -167,7 +168,7 @@ class SteppedRun(TrainingRun):
             self.numbers |= self._evaluated[self._evaluating]
             return
         super()._record_evaluation(setting, report)
-        self._health.evaluated(self.numbers, self.step)
+        self._health.look(evaluation_numbers(setting, report), self.step)
 
     def _note_best(self) -> None:
         metric = self.recipe.run.keep_best
@@ -189,6 +190,3 @@ class SteppedRun(TrainingRun):
             super().__exit__(kind, error, trace)
         finally:
             self._held.close()
-
-    def _tell(self, line: str) -> None:
-        self.display.note(line)
