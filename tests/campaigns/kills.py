@@ -106,11 +106,11 @@ def differences(whole, broken):
     return found
 
 
-def unbroken(name, directory, processes=1):
+def unbroken(name, directory, processes=1, more=()):
     """Run a subject to its end; (seconds that takes, its outcome)."""
     script, arguments = SUBJECTS[name]
     log, started = directory.with_suffix(".log"), time.monotonic()
-    statuses = forked.wait(forked.start(script, [*arguments, f"run.dir={directory}"], log, processes))
+    statuses = forked.wait(forked.start(script, [*arguments, *more, f"run.dir={directory}"], log, processes))
     assert set(statuses) == {0}, log.read_text()[-3000:]
     return time.monotonic() - started, outcome(directory)
 
@@ -155,10 +155,10 @@ def compare(name, directory, whole, statuses):
     return differences(whole, outcome(directory))
 
 
-def campaign(names, kills, seed, folder, processes=1, most=6, say=print):
-    """Kill until `kills` random moments were met, the subjects in turn; the tally."""
+def campaign(names, kills, seed, folder, processes=1, most=6, each=False, say=print):
+    """Kill until `kills` random moments were met, the subjects in turn, `each` at least once; the tally."""
     draw, tally, wholes = random.Random(seed), Tally(), {}
-    while tally.random < kills:
+    while tally.random < kills or (each and tally.stories < len(names)):
         name = names[tally.stories % len(names)]
         plain = name.replace(", ", "-").replace(" ", "-")
         if name not in wholes:
@@ -198,6 +198,7 @@ def main():
     parser.add_argument("--recipe", choices=("grpo", "sft", "expert_iteration"))
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--each", action="store_true", help="every recipe at least once, however few kills")
     parser.add_argument("--dir", type=Path, help="where the runs go; those that differ stay")
     given = parser.parse_args()
     names = [name for name, (script, _) in SUBJECTS.items() if given.recipe in (None, script)]
@@ -205,7 +206,7 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     forked.prepare()
     tally = campaign(
-        names, given.kills, given.seed, folder.resolve(), given.processes,
+        names, given.kills, given.seed, folder.resolve(), given.processes, each=given.each,
         say=lambda line: print(time.strftime("%H:%M:%S"), line, flush=True),
     )  # fmt: skip
     print("\n".join([*table(tally), *tally.differences]))
