@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hostile import check_nothing_leaks, hostile_copy, loaded
 
 from trlmath.errors import EngineError, RecipeError
 from trlmath.sampling import SamplingSettings
+from trlmath.sampling.models import eos_token_ids
 from trlmath.sampling.stopping import cut_after_stop, tail_tokens
 from trlmath.sampling.transformers_engine import TransformersSampler
 
@@ -141,3 +143,8 @@ def test_stop_helpers():
     assert cut_after_stop("a</answer>b</answer>", ["</answer>", "zz"]) == ("a</answer>", True)
     assert cut_after_stop("abc", ["x"]) == ("abc", False)
     assert tail_tokens(["ab", "½½"]) == 5
+
+
+def test_a_models_generation_config_does_not_leak_in(tiny_dir, tmp_path):
+    model, tokenizer = loaded(hostile_copy(tiny_dir, tmp_path / "hostile"))
+    check_nothing_leaks(TransformersSampler(model, tokenizer, eos_token_ids(model, tokenizer)), tiny_dir)

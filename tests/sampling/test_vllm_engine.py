@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
+from hostile import check_nothing_leaks, hostile_copy, loaded
 
 from trlmath.sampling import SamplingSettings
 from trlmath.sampling.transformers_engine import TransformersSampler
@@ -14,11 +17,14 @@ TOLERANCE = {"float32": 1e-4, "bfloat16": 0.15}
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])
-def engine(request, tiny_dir):
+def engine(request, tiny_dir, tmp_path_factory):
+    """An engine over a model directory whose generation config disagrees with every test here."""
     from trlmath.sampling.vllm_engine import VllmSampler
 
-    sampler = VllmSampler(str(tiny_dir), dtype=request.param, context=256, max_seqs=32)
+    folder = hostile_copy(tiny_dir, tmp_path_factory.mktemp("hostile"))
+    sampler = VllmSampler(str(folder), dtype=request.param, context=256, max_seqs=32)
     sampler.test_dtype = request.param
+    sampler.test_ends = json.loads((folder / "generation_config.json").read_text())["eos_token_id"]
     yield sampler
     sampler.close()
 
@@ -80,7 +86,8 @@ def test_settings_mean_the_same(engine, tiny, prompts):
     held = engine.generate(prompts, SamplingSettings(max_tokens=12, min_tokens=8, stop=("e", " ")), n=8)
     assert all(len(r.token_ids) >= 8 for g in held for r in g.rollouts)
     if engine.test_dtype == "float32":
-        ours = TransformersSampler(*tiny).generate(prompts, SamplingSettings(temperature=0, max_tokens=30))
+        own = TransformersSampler(*tiny, engine.test_ends)
+        ours = own.generate(prompts, SamplingSettings(temperature=0, max_tokens=30))
         theirs = engine.generate(prompts, SamplingSettings(temperature=0, max_tokens=30))
         assert [g.rollouts[0].token_ids for g in ours] == [g.rollouts[0].token_ids for g in theirs]
 
@@ -90,3 +97,8 @@ def test_seed_repeats(engine, prompts):
     assert engine.generate(prompts, settings, n=3) == engine.generate(prompts, settings, n=3)
     groups = engine.generate(prompts, settings, n=3)
     assert len({r.text for g in groups for r in g.rollouts}) > 1
+
+
+def test_a_models_generation_config_does_not_leak_in(engine, tiny_dir):
+    engine.load_weights(loaded(tiny_dir)[0].named_parameters())
+    check_nothing_leaks(engine, tiny_dir, exact=engine.test_dtype == "float32")

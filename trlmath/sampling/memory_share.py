@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import psutil
 import torch
+from transformers import AutoConfig
 
 from trlmath.errors import EngineError
+from trlmath.sampling.models import count_parameters
 
 GIB = 2**30
 # what vLLM takes beside weights and cache: workspace of its largest batch, sampling, CUDA graphs
@@ -23,8 +26,9 @@ WORKSPACE = 2 * GIB
 MARGIN = GIB // 2
 # the cache is handed out in blocks of at most so many tokens
 BLOCK = 128
-# vLLM's own default, and so the most of a device
+# vLLM's own defaults: the most of a device, and completions decoded at once
 MOST = 0.92
+SEQUENCES = 256
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,39 @@ def kv_bytes_per_token(config: Any, dtype: str, kv_cache_dtype: str = "auto") ->
         * size
         * _bytes(dtype if kv_cache_dtype == "auto" else kv_cache_dtype)
     )
+
+
+def cache_size(model: str, options: Mapping[str, Any], on_cpu: bool, reserve: int = 0) -> dict[str, Any]:
+    """The engine's memory in vLLM's own arguments; nothing where the user has set it.
+
+    Args:
+        model: a model directory or Hub id.
+        options: of the engine, as vLLM names them.
+        on_cpu: there is no GPU that vLLM would run on.
+        reserve: see `Need`.
+
+    Raises:
+        EngineError: see `gpu_share` and `cpu_cache`.
+    """
+    given = {"gpu_memory_utilization", "kv_cache_memory_bytes"} & set(options)
+    if given or (on_cpu and os.environ.get("VLLM_CPU_KVCACHE_SPACE")):
+        return {}
+    config = AutoConfig.from_pretrained(model)
+    stored = str(config.dtype or "float32").removeprefix("torch.")
+    dtype = stored if options["dtype"] == "auto" else options["dtype"]
+    context = options.get("max_model_len") or config.get_text_config().max_position_embeddings
+    sequences = options.get("max_num_seqs")
+    need = Need(
+        weight_bytes(count_parameters(config), dtype),
+        kv_bytes_per_token(config, dtype, options.get("kv_cache_dtype") or "auto"),
+        context,
+        sequences if isinstance(sequences, int) else SEQUENCES,  # what is no number the engine refuses itself
+        reserve,
+    )
+    free, total = free_memory(on_cpu)
+    if on_cpu:
+        return {"kv_cache_memory_bytes": cpu_cache(free, total, need)}
+    return {"gpu_memory_utilization": gpu_share(free, total, need)}
 
 
 def weight_bytes(parameters: int, dtype: str) -> int:

@@ -20,6 +20,7 @@ import torch
 
 from trlmath.errors import EngineError
 from trlmath.sampling.engine_options import as_flags
+from trlmath.sampling.memory_share import cache_size
 
 
 class ServerProcess:
@@ -149,7 +150,7 @@ class ServerProcess:
 def server_command(
     model: str, context: int | None, dtype: str, host: str, port: int, options: Mapping[str, Any]
 ) -> list[str]:
-    """The command line of vLLM's server."""
+    """The command line of vLLM's server. Raises EngineError where a CPU's memory is too small for it."""
     given: dict[str, Any] = {
         "model": model,
         "host": host,
@@ -168,6 +169,7 @@ def server_command(
         # see VllmSampler: seeded requests read in pieces crash the CPU sampler
         given |= {"enforce_eager": True, "enable_chunked_prefill": False}
         given["max_num_batched_tokens"] = max(8192, context or 0)
+        given |= cache_size(model, {**given, **options}, on_cpu=True)
     # vLLM's `serve` command is the same program; this door also opens in builds under another name
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
     return [*command, *as_flags({**given, **options})]
@@ -178,7 +180,6 @@ def server_environment(devices: Sequence[int] | None, api_key: str | None) -> di
     environment = dict(os.environ)
     environment["VLLM_SERVER_DEV_MODE"] = "1"  # /collective_rpc and /reset_prefix_cache
     environment.setdefault("VLLM_NO_USAGE_STATS", "1")
-    environment.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     environment.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     # these are for the trainer's process: its engine, its ranks
     for name in (

@@ -8,19 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from transformers import AutoConfig
 
 from trlmath.errors import EngineError
 from trlmath.sampling.engine_options import VLLM, check_engine_options
-from trlmath.sampling.memory_share import (
-    Need,
-    cpu_cache,
-    free_memory,
-    gpu_share,
-    kv_bytes_per_token,
-    weight_bytes,
-)
-from trlmath.sampling.models import count_parameters
+from trlmath.sampling.memory_share import cache_size
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.types import Group, Rollout
 
@@ -96,7 +87,7 @@ class VllmSampler:
         if world_size > 1:
             options["distributed_executor_backend"] = "external_launcher"
         options.update(check_engine_options(VLLM, engine_options or {}))
-        options |= _cache_size(model, options, reserve, on_cpu)
+        options |= cache_size(model, options, on_cpu, reserve)
         try:
             self.llm = LLM(model=model, **options)
         except (RuntimeError, ValueError, OSError, TypeError) as error:
@@ -218,28 +209,6 @@ def prepare_environment(on_cpu: bool) -> None:
 def on_gpu() -> bool:
     """Whether vLLM runs on a device of its kind: CUDA, ROCm or XPU."""
     return torch.cuda.is_available() or torch.xpu.is_available()
-
-
-def _cache_size(model: str, options: Mapping[str, Any], reserve: int, on_cpu: bool) -> dict[str, Any]:
-    """The engine's memory in vLLM's own arguments; nothing where the user has set it."""
-    given = {"gpu_memory_utilization", "kv_cache_memory_bytes"} & set(options)
-    if given or (on_cpu and os.environ.get("VLLM_CPU_KVCACHE_SPACE")):
-        return {}
-    config = AutoConfig.from_pretrained(model, trust_remote_code=False)
-    stored = str(config.dtype or "float32").removeprefix("torch.")
-    dtype = stored if options["dtype"] == "auto" else options["dtype"]
-    context = options["max_model_len"] or config.get_text_config().max_position_embeddings
-    need = Need(
-        weight_bytes(count_parameters(config), dtype),
-        kv_bytes_per_token(config, dtype, options.get("kv_cache_dtype", "auto")),
-        context,
-        options["max_num_seqs"],
-        reserve,
-    )
-    free, total = free_memory(on_cpu)
-    if on_cpu:
-        return {"kv_cache_memory_bytes": cpu_cache(free, total, need)}
-    return {"gpu_memory_utilization": gpu_share(free, total, need)}
 
 
 def keep_weights_loadable() -> None:
