@@ -197,3 +197,39 @@ def test_a_fault_on_one_of_two_processes_ends_both_with_the_same_words(reward, t
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["status"] == "failed"
     assert told in manifest["error"]
+
+
+@pytest.mark.slow
+def test_a_check_that_strikes_leaves_the_last_rollouts_and_threads_left_running_delay_no_exit(
+    reward, tmp_path
+):
+    """A learning rate that destroys the model, and a reward that leaves a thread in every call."""
+    overrides = reward(
+        """
+        import threading
+
+        def mine(completions):
+            threading.Thread(target=threading.Event().wait, name="leaky").start()
+            return [float(len(text)) - len(completions[0]) for text in completions]
+        """,
+        "trainer.learning_rate=1e30",
+        "trainer.optim=sgd",
+        "trainer.max_grad_norm=1e30",
+        "trainer.warmup_steps=0",
+        "trainer.max_steps=20",
+        "run.keep_rollouts=2",
+        "checks.exploding_ratio=off",
+        "run.checkpoint_every=1",
+    )
+    done = launch(*overrides, timeout=120)
+    assert done.returncode == 1
+    run = tmp_path / "run"
+    (step,) = re.findall(r"^error: stopped at step (\d+) by the check nan: train/", done.stderr, re.M)
+    assert "Lower trainer.learning_rate" in done.stderr
+    last = run / "rollouts" / f"step-{int(step) - 1:06d}.parquet"
+    assert f"The last rollouts are in {last}" in done.stderr
+    assert pyarrow.parquet.read_table(last).num_rows == 4
+    assert metrics(run)[-1]["step"] == int(step)
+    # no checkpoint of the step that went wrong
+    assert not (run / "checkpoints" / f"checkpoint-{step}").exists()
+    assert "not waiting for threads that rewards have left running: leaky" in done.stderr

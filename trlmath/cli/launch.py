@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,12 +22,15 @@ import click
 from trlmath.cli.echo import echo, guard_tracebacks
 from trlmath.errors import TrlmathError, visible
 from trlmath.recipe import Recipe, check_sections, load_recipe
+from trlmath.reward_faults import left_threads
 
 INTERRUPTED = 130
 NO_SPACE = (
     "the run's files cannot be written: {error}. Make room (see also run.keep_last), then start the "
     "same command again: it goes on from the last whole checkpoint."
 )
+# seconds that threads of rewards have to end
+LEAVING = 10.0
 # seconds that other processes than the first wait before they tell an error
 PATIENCE = 15.0
 
@@ -138,11 +142,25 @@ def _tell(error: str) -> None:
 
 
 def leave(status: int) -> NoReturn:
-    """End the process group's state first, so that no library complains at exit."""
+    """End the process group's state first, so that no library complains at exit.
+
+    What a reward has left running is not waited for longer than `LEAVING` seconds.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+    if left_threads():
+        threading.Thread(target=_end_anyway, args=(status,), daemon=True).start()
     sys.exit(status)
+
+
+def _end_anyway(status: int) -> NoReturn:
+    time.sleep(LEAVING)
+    names = ", ".join(thread.name for thread in left_threads()[:5])
+    echo(f"not waiting for threads that rewards have left running: {names}", err=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def quiet_libraries() -> None:
@@ -156,6 +174,12 @@ def quiet_libraries() -> None:
     # vLLM speaks before it reads its own variable
     logging.getLogger("vllm").setLevel(os.environ["VLLM_LOGGING_LEVEL"])
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\b")
+    # it prints a whole row for every step with one that cannot be scored, which train/unscorable counts
+    logging.getLogger("trl.trainer.grpo_trainer").addFilter(_not_about_unscorable)
+
+
+def _not_about_unscorable(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("All reward functions returned None")
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

@@ -67,6 +67,10 @@ ADVICE: dict[str, tuple[str, str]] = {
         "the grader ran out of time or memory",
         "`trlmath grade --explain` on one; often an absurd power or a huge expression",
     ),
+    "reward_error": (
+        "a reward failed on it: nothing could be scored",
+        "read its reason; mend the reward, or raise checks.reward_timeout",
+    ),
     "prompt_too_long": (
         "prompt and max_tokens exceed the context: nothing was generated",
         "a model with more context, a lower sampling.max_tokens, or the filter prompt_length",

@@ -39,6 +39,14 @@ LEARNING: dict[str, tuple[Metric, ...]] = {
             "0: that reward tells rollouts apart no more.",
         ),
         Metric(
+            "train/rewards/<reward>/errors",
+            "rollouts that the reward failed on (raised, hung, wrong value) / rollouts; only with "
+            "`checks.on_reward_error: unscorable`",
+            SHARE,
+            "Above 0: read the reasons under the category `reward_error` in `rollouts/`; those rollouts get "
+            "advantage 0.",
+        ),
+        Metric(
             "train/format",
             "rollouts that keep the asked format / rollouts",
             SHARE,
