@@ -232,10 +232,12 @@ Action = Literal["off", "warn", "stop"]
 class ChecksSection(Section):
     """What to do when a run's numbers go wrong: nothing, say so once, or stop; docs/reliability.md.
 
-    `window`: steps that a trend is judged by. `reward_timeout`: seconds that a reward may take for a batch;
-    null: no limit. `on_reward_error`: what a reward that fails costs, the run or the rollouts it failed on.
+    `preflight`: try a worst-case step before the first. `window`: steps that a trend is judged by.
+    `reward_timeout`: seconds that a reward may take for a batch; null: no limit. `on_reward_error`: what a
+    reward that fails costs, the run or the rollouts it failed on.
     """
 
+    preflight: bool = True
     window: Int = Field(default=20, ge=2)
     nan: Action = "stop"
     exploding_ratio: Action = "stop"
@@ -254,7 +256,7 @@ class ChecksSection(Section):
         # YAML reads a bare off as false
         if not isinstance(value, dict):
             return value
-        value = {key: "off" if item is False else item for key, item in value.items()}
+        value = {key: "off" if item is False and key != "preflight" else item for key, item in value.items()}
         if value.get("reward_timeout") == "off":
             value["reward_timeout"] = None
         return value

@@ -19,6 +19,7 @@ from trlmath.training.grpo import Algorithm, MathGRPOTrainer
 from trlmath.training.grpo_config import grpo_config
 from trlmath.training.prepare import Prepared, prepare
 from trlmath.training.stepped_run import SteppedRun
+from trlmath.training.widest import Widest, widest_rollouts
 from trlmath.types import Group
 
 
@@ -84,6 +85,9 @@ class GrpoRun(SteppedRun):
         # rollouts are not kept: between two updates of one phase they would have to be drawn anew
         rollout = self.recipe.rollout
         return step % (rollout.updates_per_rollout * rollout.epochs_per_rollout) == 0
+
+    def _widest(self) -> Widest:
+        return widest_rollouts(self.trainer, self._prepared.longest_prompt, self.recipe.sampling.max_tokens)
 
     def _noted(self) -> Mapping[str, Any]:
         return {**super()._noted(), "weights_version": self.trainer.sampler.weights_version}

@@ -24,6 +24,7 @@ from trlmath.training.prepare_sft import PreparedSft, prepare_sft
 from trlmath.training.sft import MathSFTTrainer
 from trlmath.training.sft_config import sft_config
 from trlmath.training.stepped_run import SteppedRun
+from trlmath.training.widest import Widest, widest_examples
 
 SHARDED = (DistributedType.FSDP, DistributedType.DEEPSPEED)
 
@@ -127,6 +128,9 @@ class SftRun(SteppedRun):
             if self.average.empty:
                 self.display.note(NOT_AVERAGED.format(steps=self.step, every=self.average.section.every))
             self.average.keep(self.trainer.model)
+
+    def _widest(self) -> Widest:
+        return widest_examples(self.trainer)
 
     def _noted(self) -> Mapping[str, Any]:
         return {**super()._noted(), "tokens": self.trainer.tokens}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,9 +29,12 @@ from trlmath.training.health_callback import HealthCheck
 from trlmath.training.iteration_state import saved_rows
 from trlmath.training.memory import GiveBack
 from trlmath.training.observer import RunObserver
+from trlmath.training.out_of_memory import explained
+from trlmath.training.preflight import Preflight
 from trlmath.training.resume import find_unfinished
 from trlmath.training.run_base import TrainingRun, evaluation_numbers
 from trlmath.training.stopping import StopAtBoundary, stopping_at_step_end
+from trlmath.training.widest import Widest
 
 APPENDED = ("metrics.jsonl", "filters.jsonl", "evaluation/reports.jsonl")
 
@@ -55,6 +59,10 @@ class SteppedRun(TrainingRun):
     def _boundary(self, step: int) -> bool:
         """Whether a run can go on from after `step` optimizer steps."""
         return True
+
+    @abstractmethod
+    def _widest(self) -> Widest:
+        """The widest micro-batch of the update."""
 
     # -- finding what there is ----------------------------------------------------------------------
 
@@ -123,6 +131,9 @@ class SteppedRun(TrainingRun):
         ):
             stop = StopAtBoundary(request, self._boundary, self.processes)
             self._watch(stop, self._health, GiveBack())
+            if self.recipe.checks.preflight:
+                tried = Preflight(self.trainer, self._widest, self.recipe, self.algorithm, self.display.note)
+                self.trainer.add_callback(tried)
             ended = done >= self._steps()
             # where training goes on, the observer tells of the step before again
             self.watch.advance(done if ended else done - 1) if done else None
@@ -130,7 +141,8 @@ class SteppedRun(TrainingRun):
                 self.trainer._load_from_checkpoint(str(path))
                 self.trainer.state = TrainerState.load_from_json(str(path / "trainer_state.json"))
             else:
-                self.trainer.train(resume_from_checkpoint=str(path) if path else None)
+                with explained(self.recipe, self.algorithm, lambda: f"after {self.step} steps"):
+                    self.trainer.train(resume_from_checkpoint=str(path) if path else None)
         if stop.stopped:
             raise KeyboardInterrupt
 

@@ -1,0 +1,94 @@
+"""The widest micro-batch that a trainer can come to: synthetic, every row as long as it may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from trlmath.data.examples import Example
+from trlmath.training.grpo import MathGRPOTrainer
+from trlmath.training.microbatches import MicroBatch
+from trlmath.training.sft import MathSFTTrainer
+
+
+@dataclass(frozen=True)
+class Widest:
+    """A forward and backward to try.
+
+    Attributes:
+        inputs: as the trainer's loss takes them.
+        items: what the loss is divided by; None: nothing.
+        rows, tokens: of the forward; a prompt that rows share counts once.
+        longest: tokens of its longest row.
+        several: whether a step has further ones, whose gradients are there by then.
+    """
+
+    inputs: Any
+    items: torch.Tensor | None
+    rows: int
+    tokens: int
+    longest: int
+    several: bool
+
+
+def widest_rollouts(trainer: MathGRPOTrainer, prompt: int, completion: int) -> Widest:
+    """Of GRPO's update, when all prompts and completions have so many tokens."""
+    size, count = trainer.num_generations, trainer.args.per_device_train_batch_size
+    keys = [row // size for row in range(count)]
+    chosen = trainer._plan(keys, [prompt] * count, [completion] * count)
+    groups = [keys[row] for row in chosen[0]]
+    device, rows = trainer.accelerator.device, len(groups)
+    part = MicroBatch()
+    ids = torch.tensor(groups, device=device)
+    vocabulary = trainer.accelerator.unwrap_model(trainer.model).get_input_embeddings().num_embeddings
+    # prompts of different groups differ, or they would be shared
+    digits = [(ids // vocabulary**place) % vocabulary for place in range(min(prompt, 4))]
+    zeros = torch.zeros(rows, prompt - len(digits), dtype=torch.long, device=device)
+    part["prompt_ids"] = torch.cat([zeros, torch.stack(digits, 1)], 1)
+    part["prompt_mask"] = torch.ones_like(part["prompt_ids"])
+    part["completion_ids"] = torch.zeros(rows, completion, dtype=torch.long, device=device)
+    part["completion_mask"] = torch.ones_like(part["completion_ids"])
+    part["advantages"] = torch.ones(rows, device=device)
+    part["num_items_in_batch"] = part["completion_mask"].sum()
+    part.tokens = rows * completion
+    # TRL computes each of these before the update; here any number will do
+    unknown = torch.zeros(rows, completion, device=device)
+    part["old_per_token_logps"] = unknown
+    if trainer.beta != 0.0:
+        part["ref_per_token_logps"] = unknown
+    if trainer.use_vllm:
+        part["sampling_per_token_logps"] = unknown
+        part["importance_sampling_ratio"] = torch.ones_like(unknown)
+    shared = len(set(groups)) if trainer.padded_because is None else rows
+    return Widest(part, None, rows, shared * prompt + rows * completion, prompt + completion, len(chosen) > 1)
+
+
+def widest_examples(trainer: MathSFTTrainer) -> Widest:
+    """Of SFT's update, when a step has the longest of all examples."""
+    state = trainer.accelerator
+    longest = sorted(trainer.examples, key=len, reverse=True)[: trainer.batch.size]
+    own = longest[state.process_index :: state.num_processes] or longest[-1:]
+    return _of_examples(trainer, own)
+
+
+def examples_of(prompt: int, response: int, count: int) -> list[Example]:
+    """`count` examples of that many tokens, for a trainer that has not met its own yet."""
+    return [Example((0,) * prompt, (0,) * response, 0)] * count
+
+
+def _of_examples(trainer: MathSFTTrainer, examples: list[Example]) -> Widest:
+    step = trainer._collator(examples)
+    parts, supervised = step["parts"], step["supervised"]
+    sizes = [int(part["input_ids"].numel()) for part in parts]
+    at = max(range(len(parts)), key=sizes.__getitem__)
+    rows = int(parts[at]["labels"].size(0)) if not trainer.batch.packing else len(examples)
+    return Widest(
+        parts[at],
+        torch.tensor(max(1, supervised[at]), device=trainer.accelerator.device),
+        rows,
+        sizes[at],
+        max(map(len, examples)),
+        len(parts) > 1,
+    )
