@@ -12,7 +12,9 @@ from trlmath.recipe import (
     check_context,
     check_enough_prompts,
     check_processes,
+    check_reward_timeout,
     check_trainer,
+    load_recipe,
     parse_recipe,
 )
 from trlmath.recipe.owned import OWNED
@@ -192,3 +194,20 @@ def test_a_key_that_an_algorithm_would_not_read_is_refused(data, algorithm, key)
     with pytest.raises(RecipeError, match=f"^{key}: is not read by {algorithm}: .* Remove the key"):
         check_sections(parse_recipe(data), algorithm)
     check_sections(parse_recipe({"batch": {}, "run": {"resume": "auto"}}), "expert_iteration")
+
+
+def test_the_limit_of_rewards_is_read_as_written_and_under_the_processes_patience():
+    assert load_recipe("nano/grpo").checks.reward_timeout == 300
+    off = load_recipe("nano/grpo", ["checks.reward_timeout=off"])
+    assert off.checks.reward_timeout is None
+    assert parse_recipe({"checks": {"reward_timeout": False}}).checks.reward_timeout is None
+    check_reward_timeout(off, 2, 1800)
+    long = load_recipe("nano/grpo", ["checks.reward_timeout=3600"])
+    check_reward_timeout(long, 1, 1800)
+    check_reward_timeout(long, 2, 7200)
+    with pytest.raises(RecipeError, match=r"checks.reward_timeout: got 3600; .*ddp_timeout, 1800 seconds"):
+        check_reward_timeout(long, 2, 1800)
+    with pytest.raises(RecipeError, match=r"checks.reward_timeout: got 0; allowed: .*greater than 0"):
+        load_recipe("nano/grpo", ["checks.reward_timeout=0"])
+    with pytest.raises(RecipeError, match=r"checks.on_reward_error: got 'skip'; allowed: .*unscorable"):
+        load_recipe("nano/grpo", ["checks.on_reward_error=skip"])

@@ -8,7 +8,9 @@ import time
 import pytest
 import torch
 
+from trlmath.errors import PluginError
 from trlmath.training.early_grading import EarlyGrading
+from trlmath.training.reward_calls import RewardCall
 from trlmath.types import Grade, Group, Rollout
 
 
@@ -66,6 +68,33 @@ def test_a_reward_that_raises_is_heard_and_a_failed_engine_leaves_nothing():
     with pytest.raises(OSError, match="gone"):
         take_and_fail(call)
     assert call.early is None
+
+
+def test_a_fault_of_a_plugin_is_kept_for_the_call_and_the_rest_is_not_graded():
+    class Broken(Independent):
+        def __call__(self, **given):
+            super().__call__(**given)
+            raise PluginError("reward 'broken' gave no answer")
+
+    calls = [RewardCall(Independent()), RewardCall(Broken())]
+    with EarlyGrading(calls, [{"answer": "1"}] * 3, ["p"] * 3, None) as early:
+        for number in range(3):
+            early.take(number, group("a"))
+    assert len(calls[1].reward.batches) == 1, "a reward that hangs would do so three times"
+    for call in calls:
+        with pytest.raises(PluginError, match="gave no answer"):
+            call(completions=["a"])
+    assert calls[1].early is None
+
+
+def test_a_fault_is_held_where_other_processes_wait():
+    class Broken:
+        def __call__(self, **_):
+            raise PluginError("no")
+
+    call = RewardCall(Broken(), holds=True)
+    assert call(completions=["a", "b"]) == [None, None]
+    assert str(call.error) == "no"
 
 
 def take_and_fail(call):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trlmath.recipe.checks import check_context, check_enough_prompts, check_processes
+from trlmath.recipe.checks import check_context, check_enough_prompts, check_processes, check_reward_timeout
 from trlmath.recipe.load import find_recipe, load_recipe, parse_recipe
 from trlmath.recipe.run_checks import check_components, check_trainer
 from trlmath.recipe.schema import Recipe, Ref, RewardEntry
@@ -17,6 +17,7 @@ __all__ = [
     "check_context",
     "check_enough_prompts",
     "check_processes",
+    "check_reward_timeout",
     "check_sections",
     "check_trainer",
     "find_recipe",

@@ -159,6 +159,17 @@ def check_processes(recipe: Recipe, processes: int) -> None:
         )
 
 
+def check_reward_timeout(recipe: Recipe, processes: int, patience: float) -> None:
+    """Raise RecipeError when processes would give each other up, after `patience` s, before a hung reward."""
+    timeout = recipe.checks.reward_timeout
+    if processes > 1 and timeout is not None and timeout >= patience:
+        raise RecipeError(
+            f"checks.reward_timeout: got {timeout:g}; while a reward of one process hangs, the others wait, "
+            f"and they give up after trainer.ddp_timeout, {patience:g} seconds. Make it less, or raise "
+            "trainer.ddp_timeout."
+        )
+
+
 def check_context(recipe: Recipe, context_length: int, longest_prompt_tokens: int) -> None:
     """Raise RecipeError when the longest prompt plus `sampling.max_tokens` exceeds the context, in tokens."""
     total = longest_prompt_tokens + recipe.sampling.max_tokens

@@ -28,7 +28,7 @@ from trlmath.evaluation.run import EvaluationSet, evaluate
 from trlmath.evaluation.sample import Sample
 from trlmath.hookspecs import RunView
 from trlmath.plugins import discover, notify
-from trlmath.recipe import Recipe, check_trainer
+from trlmath.recipe import Recipe, check_reward_timeout, check_trainer
 from trlmath.recipe.schema import EvaluationSetting
 from trlmath.reward_faults import tell_faults
 from trlmath.runs.components import components_used, keep_one_offs
@@ -74,6 +74,7 @@ class TrainingRun(ABC):
         timeout = timedelta(seconds=recipe.trainer.get("ddp_timeout", 1800))
         state = PartialState(cpu=not torch.cuda.is_available(), timeout=timeout)
         self.main, self.processes = state.is_main_process, state.num_processes
+        check_reward_timeout(recipe, self.processes, timeout.total_seconds())
         self.display: Display = display if display and self.main else Silent()
         # an engine that is not installed, a server that is not there: told before anything is written
         engine_of(recipe, parameters=0)
