@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 
 import pytest
 from recording import RecordingLLM, recording_sampler
@@ -11,10 +12,11 @@ from recording import RecordingLLM, recording_sampler
 from trlmath.errors import DataError, EngineError, RecipeError, TrainingError
 from trlmath.evaluation import run as evaluation_run
 from trlmath.recipe import parse_recipe
-from trlmath.training import expert_iteration_run, iteration_state
+from trlmath.training import expert_iteration_run, iteration_state, roll_out
 from trlmath.training.expert_iteration_run import ExpertIterationRun
 from trlmath.training.health import CHECKS
 from trlmath.training.iterated_sft import IteratedSFTTrainer
+from trlmath.training.sampled import SampledSoFar
 
 REWARD = """
 from trlmath import Grade
@@ -194,6 +196,30 @@ def test_a_killed_run_goes_on_and_ends_bit_identical(
     continued = run(recipe())
     manifest = json.loads((continued.directory / "manifest.json").read_text())
     assert (manifest["continued"]["iteration"], manifest["continued"]["phase"]) == phase
+    assert digest(continued.directory) == digest(straight[1])
+
+
+def test_a_kill_in_sampling_costs_one_chunk(recipe, straight, monkeypatch):
+    drawn = []
+
+    def chunk(sampler, data, rows, settings, n):
+        drawn.append(settings.seed)
+        return sample(sampler, data, rows, settings, n)
+
+    sample = roll_out._chunk
+    monkeypatch.setattr(roll_out, "_chunk", chunk)
+    with monkeypatch.context() as patch:
+        patch.setattr(SampledSoFar, "add", after(2, SampledSoFar.add))
+        with pytest.raises(Killed):
+            run(recipe())
+    (kept,) = (Path(recipe().run.dir) / "state").glob("*-sampled.jsonl")
+    with kept.open("r+b") as file:  # the second one was cut
+        file.truncate(kept.stat().st_size - 9)
+    first = drawn[:2]
+    drawn.clear()
+    continued = run(recipe())
+    assert drawn[0] == first[1]
+    assert first[0] not in drawn
     assert digest(continued.directory) == digest(straight[1])
 
 

@@ -103,7 +103,6 @@ class ExpertIterationRun(TrainingRun):
         base = self._prepared.settings
         temperature = pieces.temperature_at(self.section, base.temperature, iteration, progress.raised)
         sampler = self.ready_sampler()
-        accelerator = self.trainer.accelerator
         with self.display.bar(f"iteration {iteration}: sample", len(rows)) as advance:
             groups, seeds = roll_out(
                 sampler,
@@ -113,9 +112,10 @@ class ExpertIterationRun(TrainingRun):
                 recipe.rollout.group_size,
                 recipe.rollout.prompts_per_step,
                 lambda chunk: pieces.seed_of(recipe.run.seed, "sample", iteration, chunk),
-                (accelerator.process_index, accelerator.num_processes),
-                gather_object if accelerator.num_processes > 1 else list,
+                (self.trainer.accelerator.process_index, self.processes),
+                gather_object if self.processes > 1 else list,
                 advance,
+                self._state.sampled(iteration),
             )
         traces = pieces.traces_of(groups, rows, seeds, iteration, progress.weights_version, temperature)
         self._record_rollouts(groups, iteration, temperature, time.perf_counter() - started)

@@ -15,6 +15,7 @@ from trlmath.recipe.schema import EvaluationSection
 from trlmath.runs.directory import RunDirectory
 from trlmath.training.iterated_sft import IteratedSFTTrainer
 from trlmath.training.phases import Progress, read_lines, save_progress, write_lines
+from trlmath.training.sampled import SampledSoFar
 from trlmath.training.tensors import read_optimizer, read_weights, write_optimizer, write_weights
 from trlmath.types import Problem
 
@@ -49,6 +50,10 @@ class IterationState:
         """The candidates of an iteration that was interrupted in its training; else none."""
         name = self.progress.files.get("traces")
         return [from_json(row) for row in read_lines(self.folder / name)] if name else []
+
+    def sampled(self, iteration: int) -> SampledSoFar:
+        """What the iteration's sampling has drawn so far; gone when a phase is kept."""
+        return SampledSoFar(self.folder / f"{iteration:03d}-sampled.jsonl")
 
     def load_filters(self, filters: Sequence[NamedFilter]) -> None:
         """Give the filters the states that were kept."""
