@@ -50,18 +50,21 @@ def test_ddp_trains_two_processes(tmp_path):
         "rollout.updates_per_rollout=2",
         "evaluation.enabled=false",
     ]
-    launcher = ["-m", "accelerate.commands.launch", "--config_file", str(FOLDER / "ddp.yaml")]
-    done = subprocess.run(
-        [sys.executable, *launcher, "--main_process_port", "0", "recipes/grpo.py", *overrides]
-        + [f"run.dir={directory}"],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(FOLDER / "ddp.yaml")]
+    both = [  # at once, and each on a port of its own
+        subprocess.Popen(
+            [*launcher, "recipes/grpo.py", *overrides, *more],
+            cwd=ROOT,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for more in ([f"run.dir={directory}"], ["--dry-run"])
+    ]
+    for process in both:
+        output, _ = process.communicate(timeout=280)
+        assert process.returncode == 0, output[-3000:]
     training = [row for row in metrics(directory) if "train/loss" in row]
     assert [row["step"] for row in training] == [1, 2]
     assert training[0]["time/old_logprobs"] > 0

@@ -14,7 +14,13 @@ from trlmath.errors import TrlmathError
 @click.argument("recipe")
 @click.argument("overrides", nargs=-1, metavar="[KEY.SUBKEY=VALUE]...")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8000, show_default=True, help="Port to listen on; 0 picks a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="Port to listen on; 0 picks a free one.",
+)
 @click.option(
     "--context", type=click.IntRange(1), help="Most tokens of prompt and completion; default: the model's."
 )
