@@ -64,6 +64,11 @@ def unplug(host: str) -> None:
     _ip("-n", host, "link", "set", INTERFACE, "down")
 
 
+def plug(host: str) -> None:
+    """Put it back."""
+    _ip("-n", host, "link", "set", INTERFACE, "up")
+
+
 def _remove() -> None:
     for name in HOSTS:
         subprocess.run(["ip", "netns", "pids", name], capture_output=True, check=False)
