@@ -9,14 +9,10 @@ _BOX = re.compile(r"\\f?boxed\s*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _ANSWER = re.compile(r"</?answer>")
 
-END_OF_TEXT = re.compile(
-    r"(?:[ \t\r\n\f\v]|<\|(?:im_end|endoftext|eot_id|end_of_text|end|eom_id)\|>|</s>|<eos>|<end_of_turn>"
-    r"|<｜end▁of▁sentence｜>)+\Z"
-)
-"""Trailing whitespace and end-of-text markers that an engine may leave in the text."""
-
-TURN = re.compile(r"(?:\n\s*(?:User|Human|Question|Problem)\s*:|<\|im_start\|>|<\|start_header_id\|>)")
-"""Where a run-on conversation starts a further turn."""
+_SPACE = " \t\r\n\f\v"
+_MARKERS = tuple(f"<|{name}|>" for name in ("im_end", "endoftext", "eot_id", "end_of_text", "end", "eom_id"))
+_MARKERS += ("</s>", "<eos>", "<end_of_turn>", "<｜end▁of▁sentence｜>")
+_TURN = re.compile(r"\n[^\S\n]*(?:User|Human|Question|Problem)\s*:|<\|im_start\|>|<\|start_header_id\|>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +22,35 @@ class Span:
     text: str
     start: int
     end: int
+
+
+def end_of_text(text: str, end: int | None = None) -> int:
+    """Where the whitespace and end-of-text markers at the end of `text` (up to `end`) begin.
+
+    Read backwards, and so linear in the text: a model may write whitespace without end.
+    """
+    end = len(text) if end is None else end
+    while end:
+        if text[end - 1] in _SPACE:
+            end -= 1
+            continue
+        marker = next((m for m in _MARKERS if text.endswith(m, 0, end)), None)
+        if marker is None:
+            break
+        end -= len(marker)
+    return end
+
+
+def turn_start(text: str, start: int) -> int:
+    """Where a run-on conversation starts a further turn, blank lines before it included; -1 if nowhere."""
+    found = _TURN.search(text, start)
+    if found is None:
+        return -1
+    first = at = found.start()
+    while text[first] == "\n" and at > start and text[at - 1].isspace():
+        at -= 1
+        first = at if text[at] == "\n" else first
+    return first
 
 
 def brace_end(text: str, start: int) -> int:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trlmath.grading.spans import END_OF_TEXT, TURN, Span, answer_elements, boxes, stripped
+from trlmath.grading.spans import Span, answer_elements, boxes, end_of_text, stripped, turn_start
 
 _GAP = re.compile(r"[ \t\r\n\f\v]*")
 _NUMBER = re.compile(r"[-+−]?\$?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s*/\s*\d+)?%?")
@@ -54,7 +54,8 @@ def _r1_zero_fault(text: str, finish: str | None) -> tuple[str, str]:
         return "empty", "nothing was generated"
     ends = text.count("</think>")
     start = text.find("</think>")
-    tail = END_OF_TEXT.sub("", text[start + len("</think>") :]) if ends else ""
+    tail = text[start + len("</think>") :] if ends else ""
+    tail = tail[: end_of_text(tail)]
     opened, closed = tail.count("<answer>"), tail.count("</answer>")
     if finish == "length" and not (ends and opened and closed):
         return "truncated", "cut off at the token limit before the answer was closed"
@@ -84,9 +85,9 @@ def _r1_zero_fault(text: str, finish: str | None) -> tuple[str, str]:
 
 def _loose_answers(text: str, finish: str | None, fault: str) -> tuple[Span, ...]:
     """The stated final answers of a response that breaks the format."""
-    turn = TURN.search(text, max(text.find("</think>"), 0))
-    if turn and turn.start() > 0:
-        text = text[: turn.start()]
+    turn = turn_start(text, max(text.find("</think>"), 0))
+    if turn > 0:
+        text = text[:turn]
     start = text.find("</think>")
     start = start + len("</think>") if start >= 0 else 0
     elements = answer_elements(text, start)
@@ -105,7 +106,7 @@ def _loose_answers(text: str, finish: str | None, fault: str) -> tuple[Span, ...
 
 def _final_statement(text: str, start: int) -> tuple[Span, ...]:
     """The part after the reasoning, or the last line that is not blank."""
-    end = len(END_OF_TEXT.sub("", text))
+    end = end_of_text(text)
     if start:
         piece = stripped(text, start, end)
     else:
@@ -152,8 +153,8 @@ def question_only(text: str, finish: str | None) -> Found:
 def _last_box(text: str, start: int, finish: str | None) -> Found:
     if not text.strip():
         return Found(False, (), "empty", "nothing was generated")
-    turn = TURN.search(text, start)
-    part = text[start : turn.start()] if turn and turn.start() > start else text[start:]
+    turn = turn_start(text, start)
+    part = text[start:turn] if turn > start else text[start:]
     found = boxes(part)
     if found:
         last = found[-1]
@@ -176,7 +177,7 @@ def gsm8k(text: str, finish: str | None) -> Found:
             return Found(False, (), "truncated", "cut off at the token limit before ####")
         return Found(False, _final_statement(text, 0), "no_marker", "no #### line")
     line = text.find("\n", at)
-    end = len(END_OF_TEXT.sub("", text if line < 0 else text[:line]))
+    end = end_of_text(text, None if line < 0 else line)
     span = stripped(text, at + 4, max(end, at + 4))
     if not span.text:
         return Found(False, (), "empty_answer", "nothing after ####")
