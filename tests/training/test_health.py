@@ -147,7 +147,10 @@ def test_not_before_there_is_enough_to_see():
 def test_every_check_of_the_recipe_exists_and_says_what_helps():
     assert {*CHECKS} < {*ChecksSection.model_fields}
     remedies = struck([{"eval/both": x} for x in (0.6, 0.58, 0.55, 0.5)])[0].hint
-    for words in ("stop early", "average weights", "learning_rate", "evaluate more often"):
+    for words in (
+        *("stop early", "average weights", "learning_rate", "evaluate more often", "temperature"),
+        "regularise",
+    ):
         assert words in remedies
 
 

@@ -162,7 +162,8 @@ class Health:
         return Finding(
             "oscillating_loss",
             f"the loss rose from {fmean(before):.3f} to {fmean(now):.3f} and swings twice as far",
-            "Lower trainer.learning_rate, a larger batch.size, a longer warm-up, trainer.max_grad_norm: 1.0.",
+            "Lower trainer.learning_rate, a larger batch.size, a longer warm-up, a tighter clip "
+            "(trainer.max_grad_norm: 1.0), regularise (trainer.weight_decay).",
         )
 
     def _length_collapse(self) -> Finding | None:
@@ -199,8 +200,9 @@ class Health:
             Finding(
                 "falling_validation",
                 f"eval/both fell {VALIDATION_FALLS} times in a row, from {last[0]:.1%} to {last[-1]:.1%}",
-                "Overfitting, or a policy that drifts: stop early (early_stop), average weights (averaging), "
-                "a lower trainer.learning_rate, evaluate more often.",
+                "Overfitting, or a policy that drifts: stop early (early_stop; GRPO: run.keep_best), average "
+                "weights (averaging), a lower trainer.learning_rate, evaluate more often, adjust "
+                "sampling.temperature, regularise (trainer.weight_decay; GRPO: trainer.beta).",
             )
         ]
 
