@@ -15,7 +15,7 @@ PYTEST_ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo study test lint format bench docs wheel clean
+.PHONY: help setup demo study test lowest lint format bench docs wheel clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -44,6 +44,9 @@ format: setup  ## let ruff rewrite the files
 
 test: lint  ## lint, then every test
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+
+lowest: setup  ## the unit tests with the lowest versions that pyproject.toml allows
+	OMP_NUM_THREADS=1 $(BIN)/python .ci/lowest.py
 
 bench: setup  ## run every benchmark under tests/bench
 	@set -e; for file in tests/bench/bench_*.py; do \
