@@ -19,16 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # what tests need beside the package
-TOOLS = (
-    "pytest",
-    "pytest-timeout",
-    "pytest-xdist",
-    "hypothesis",
-    "tensorboard",
-    "ruff",
-    "build",
-    "hatchling",
-)
+TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "tensorboard", "ruff")
 TOOLS += ("build", "hatchling", "editables")
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 TESTS = ["-m", "not slow and not vllm", "--ignore=tests/integration", "--ignore=tests/bench", "tests"]
