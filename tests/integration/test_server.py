@@ -18,6 +18,7 @@ import psutil
 import pytest
 import servers
 import torch
+from hostile import check_nothing_leaks, hostile_copy, loaded
 from launching import metrics
 from servers import STALE, AtPhase, Proxy, bridge, changed
 from tiny import ODD, save_tiny_model
@@ -47,7 +48,9 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def process(folder, tmp_path_factory):
-    server = ServerProcess(str(folder), 256, "float32", log=tmp_path_factory.mktemp("log") / "server.log")
+    """A server of that model, with a generation config that disagrees with every request."""
+    served = hostile_copy(folder, tmp_path_factory.mktemp("hostile"))
+    server = ServerProcess(str(served), 256, "float32", log=tmp_path_factory.mktemp("log") / "server.log")
     server.wait(280)
     yield server
     server.stop()
@@ -114,6 +117,11 @@ def test_tokens_that_the_tokenizer_does_not_know_are_drawn_and_scored_alike(samp
         torch.testing.assert_close(torch.tensor(ours), torch.tensor(rollout.logprobs), atol=1e-4, rtol=0)
         told = policy.tokenizer.decode(rollout.token_ids, skip_special_tokens=True)
         assert rollout.text.rstrip("\ufffd") == told.rstrip("\ufffd")
+
+
+def test_a_models_generation_config_does_not_leak_in(sampler, folder):
+    sampler.load_weights(loaded(folder)[0].named_parameters())
+    check_nothing_leaks(sampler, folder)
 
 
 def test_half_loaded_weights_stop_the_run(sampler, policy):
