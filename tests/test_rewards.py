@@ -138,6 +138,8 @@ def failure(function, **entry):
     [
         ([1.0, float("nan"), 1.0], "returned nan as its reward"),
         ([1.0, float("inf"), 1.0], "returned inf as its reward"),
+        ([1.0, 1e300, 1.0], "returned 1e+300 as its reward"),
+        ([1.0, 10**400, 1.0], "returned a number over 3.4e38 as its reward"),
         ([1.0, "good", 1.0], "'good' (str)"),
         ([1.0, [1.0], 1.0], "[1.0] (list)"),
         ([1.0, Grade(float("nan")), 1.0], "returned nan as its reward"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import math
 import numbers
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -32,6 +31,8 @@ PROVIDED = (
     "log_extra",
     "log_metric",
 )
+LARGEST = 3.4e38
+"""What a float32, in which rewards are summed, holds."""
 _SHOWN = 160
 
 
@@ -260,8 +261,9 @@ class RewardCaller:
                 problem = (
                     f"{number!r} ({type(number).__name__}) as {part}; a number, None or a Grade is allowed"
                 )
-            elif not math.isfinite(number):
-                problem = f"{number} as {part}; return None for a completion that cannot be scored"
+            elif not -LARGEST <= number <= LARGEST:  # NaN is not in there either
+                shown = number if isinstance(number, float) else "a number over 3.4e38"
+                problem = f"{shown} as {part}; return None for a completion that cannot be scored"
             else:
                 continue
             raise RewardFault(f"{self._who} returned {problem}. {self._rollout(index, completions)}", index)
