@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trlmath.errors import RecipeError, visible
+from trlmath.secrets import hidden, without_values
 
 
 class RunDirectory:
@@ -61,8 +62,8 @@ class RunDirectory:
         beside.replace(target)
 
     def write_json(self, name: str, value: Any) -> None:
-        """Write a whole JSON file at once."""
-        self.write_text(name, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+        """Write a whole JSON file at once, without the secrets that a command line may have held."""
+        self.write_text(name, hidden(json.dumps(value, indent=2, ensure_ascii=False, default=str)) + "\n")
 
     def clear_leftovers(self) -> None:
         """Remove what a kill has left half written; for the one process that writes here."""
@@ -79,7 +80,8 @@ class RunDirectory:
         """Append one line of JSON; NaN and infinities become null, so that every reader can read it."""
         clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
         with (self.path / name).open("a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(json.dumps(clean, ensure_ascii=False, default=str) + "\n")
+            # data stays as it is but for this machine's own secrets, which an error's text may have told
+            file.write(without_values(json.dumps(clean, ensure_ascii=False, default=str)) + "\n")
 
 
 def new_run_path(recipe_name: str) -> Path:

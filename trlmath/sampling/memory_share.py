@@ -130,7 +130,7 @@ def cache_size(model: str, options: Mapping[str, Any], on_cpu: bool, reserve: in
     given = {"gpu_memory_utilization", "kv_cache_memory_bytes"} & set(options)
     if given or (on_cpu and os.environ.get("VLLM_CPU_KVCACHE_SPACE")):
         return {}
-    config = AutoConfig.from_pretrained(model)
+    config = AutoConfig.from_pretrained(model, trust_remote_code=False)
     stored = str(config.dtype or "float32").removeprefix("torch.")
     dtype = stored if options["dtype"] == "auto" else options["dtype"]
     context = options.get("max_model_len") or config.get_text_config().max_position_embeddings

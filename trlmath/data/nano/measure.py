@@ -81,8 +81,8 @@ def measure(
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     torch.manual_seed(seed)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False).eval()
     problems = NanoDataset(eval_size=limit).load("eval")
     texts = complete(
         model, tokenizer, [p.question for p in problems for _ in range(n)], temperature, max_new_tokens
