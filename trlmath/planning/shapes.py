@@ -115,7 +115,7 @@ def build(config: Any, lora: Any, dtype: str, attention: str = "sdpa") -> nn.Mod
 
 def _config(path: str) -> tuple[Any, bool]:
     try:
-        return AutoConfig.from_pretrained(path, local_files_only=True), False
+        return AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False), False
     except (OSError, ValueError, KeyError) as error:
         if path in KNOWN:
             return Qwen2Config(**KNOWN[path]), True
