@@ -51,6 +51,7 @@ def vllm():
     return vllm_arguments(False), vllm_arguments(True)
 
 
+@pytest.mark.slow
 @pytest.mark.vllm
 @with_vllm
 def test_every_documented_option_is_the_engines_and_takes_its_value(vllm):
@@ -68,6 +69,7 @@ def test_every_documented_option_is_the_engines_and_takes_its_value(vllm):
     assert values["compilation_config"].cudagraph_mode.name == "FULL_DECODE_ONLY"
 
 
+@pytest.mark.slow
 @pytest.mark.vllm
 @with_vllm
 def test_every_option_of_a_shipped_recipe_is_vllms(vllm):
@@ -79,6 +81,7 @@ def test_every_option_of_a_shipped_recipe_is_vllms(vllm):
         check_engine_options(engine, sampling.engine_options, trains=True)
 
 
+@pytest.mark.slow
 @pytest.mark.vllm
 @with_vllm
 @pytest.mark.parametrize(
@@ -106,6 +109,7 @@ def test_a_wrong_option_is_told_with_its_key(vllm, engine, option, value, told):
         check_engine_options(engine, {option: value})
 
 
+@pytest.mark.slow
 @pytest.mark.vllm
 @with_vllm
 def test_one_engine_a_process(vllm):

@@ -12,7 +12,11 @@ from trlmath.training import run_base
 from trlmath.training.grpo_run import GrpoRun
 from trlmath.training.sft_run import SftRun
 
-needs_vllm = pytest.mark.skipif(not importlib.util.find_spec("vllm"), reason="no vLLM here")
+NEEDS_VLLM = [
+    pytest.mark.slow,
+    pytest.mark.vllm,
+    pytest.mark.skipif(not importlib.util.find_spec("vllm"), reason="no vLLM here"),
+]
 
 
 @pytest.mark.parametrize(
@@ -31,17 +35,17 @@ needs_vllm = pytest.mark.skipif(not importlib.util.find_spec("vllm"), reason="no
         pytest.param(
             ["sampling.engine=vllm", "sampling.sleep=true"],
             "sleep mode exists on GPUs only",
-            marks=needs_vllm,
+            marks=NEEDS_VLLM,
         ),
         pytest.param(
             ["sampling.engine=vllm", "sampling.engine_options={gpu_memory_utilisation: 0.3}"],
             "gpu_memory_utilisation: vllm has no such option. Did you mean 'gpu_memory_utilization'",
-            marks=needs_vllm,
+            marks=NEEDS_VLLM,
         ),
         pytest.param(
             ["sampling.mode=server", "sampling.engine_options={data_parallel: 2}"],
             "data_parallel: the server that a run starts has no such option. Did you mean 'data_parallel_",
-            marks=needs_vllm,
+            marks=NEEDS_VLLM,
         ),
     ],
 )
