@@ -29,8 +29,12 @@ def test_two_colocated_runs_share_a_host(tmp_path):
         )
         for name in ("one", "two")
     ]
-    # they start within a moment of each other and take about alike: both engines are up at once
-    told = [run.communicate(timeout=250)[1] for run in runs]
+    try:
+        # they start within a moment of each other and take about alike: both engines are up at once
+        told = [run.communicate(timeout=250)[1] for run in runs]
+    finally:
+        for run in runs:
+            run.kill()
     assert [run.returncode for run in runs] == [0, 0], told
     for name in ("one", "two"):
         rows = [row for row in metrics(tmp_path / name) if "train/loss" in row]
