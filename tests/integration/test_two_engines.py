@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
 import subprocess
+from contextlib import suppress
 
 import pytest
 from launching import ROOT, command, environment, metrics
@@ -26,6 +29,7 @@ def test_two_colocated_runs_share_a_host(tmp_path):
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         for name in ("one", "two")
     ]
@@ -34,7 +38,8 @@ def test_two_colocated_runs_share_a_host(tmp_path):
         told = [run.communicate(timeout=250)[1] for run in runs]
     finally:
         for run in runs:
-            run.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)  # the launcher and its process
     assert [run.returncode for run in runs] == [0, 0], told
     for name in ("one", "two"):
         rows = [row for row in metrics(tmp_path / name) if "train/loss" in row]
