@@ -3,7 +3,8 @@
     python tests/bench/bench_plan.py [--sizes nano 20M 135M] [--cases NAME ...] [--steps 2]
 
 Every run is a process of its own, on the CPU with the transformers engine; its peak is the kernel's own
-count (VmHWM). Models but nano are random, so completions reach `sampling.max_tokens`, as a plan assumes.
+count (VmHWM). Models but nano are random, so completions reach `sampling.max_tokens`, as a plan assumes;
+without `checks.preflight`, which would make that peak in any case.
 The last line is the largest difference, as in `plan off by at most 7.1 %`.
 """
 
@@ -11,15 +12,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import re
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from peaks import ROOT, environment, peak_of
+
 SHAPES = {  # hidden, layers, intermediate, heads, key-value heads, vocabulary
     "20M": (384, 10, 1024, 6, 2, 12_000),
     "135M": (576, 30, 1536, 9, 3, 49_152),
@@ -31,14 +33,25 @@ import zlib
 def spread(completions, **_):
     return [zlib.crc32(repr((i, c)).encode()) % 7 / 7 for i, c in enumerate(completions)]
 '''
-SMALL = ["evaluation.enabled=false", "run.report=false", "run.report_to=none", "sampling.engine=transformers"]
+SMALL = [
+    "checks.preflight=false",
+    "evaluation.enabled=false",
+    "run.report=false",
+    "run.report_to=none",
+    "sampling.engine=transformers",
+]
 # name -> (size, script, overrides)
 CASES: dict[str, tuple[str, str, list[str]]] = {
     "nano grpo": ("nano", "grpo", []),
     "nano grpo, wide": (
         "nano",
         "grpo",
-        ["rollout.prompts_per_step=32", "rollout.microbatch_tokens=24000", "sampling.max_tokens=192"],
+        [
+            "rollout.prompts_per_step=32",
+            "rollout.microbatch_tokens=24000",
+            "sampling.max_tokens=192",
+            "sampling.min_tokens=192",
+        ],
     ),
     "nano sft": ("nano", "sft", []),
     "20M grpo": (
@@ -109,29 +122,6 @@ def arguments(name: str, folder: Path, steps: int) -> tuple[str, list[str]]:
     return script, own
 
 
-def measured(script: str, overrides: list[str], folder: Path) -> float:
-    """Run the recipe and return its peak resident memory, MiB."""
-    command = [sys.executable, f"recipes/{script}.py", *overrides, f"run.dir={folder}"]
-    with (folder.parent / f"{folder.name}.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env=environment())
-        peak = 0.0
-        while process.poll() is None:
-            peak = max(peak, high_water(process.pid))
-            time.sleep(0.02)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{Path(log.name).read_text()[-2000:]}")
-    return peak
-
-
-def high_water(pid: int) -> float:
-    """The most resident memory that a process has had so far, MiB; 0 when it is gone."""
-    try:
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    except OSError:
-        return 0.0
-    return int(found[1]) / 1024 if found else 0.0
-
-
 def estimated(script: str, overrides: list[str]) -> tuple[float, str]:
     """What `trlmath plan` says: (peak in MiB, phase of the peak)."""
     command = [sys.executable, "-m", "trlmath", "plan", f"nano/{script}", "--json", *overrides]
@@ -140,11 +130,6 @@ def estimated(script: str, overrides: list[str]) -> tuple[float, str]:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
     told = json.loads(done.stdout)
     return told["peak_bytes"] / 2**20, told["peak_phase"]
-
-
-def environment() -> dict[str, str]:
-    """One thread, no GPU, no network."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
 
 
 def main() -> None:
@@ -167,7 +152,7 @@ def main() -> None:
                 continue
             script, own = arguments(case, folder, options.steps)
             where = folder / f"{case.replace(' ', '-').replace(',', '')}-{time.time_ns()}"
-            peak = measured(script, own, where)
+            peak = peak_of(script, [*own, f"run.dir={where}"], where.with_suffix(".log"))
             told, phase = estimated(script, own)
             off = told / peak - 1
             worst = max(worst, abs(off))

@@ -65,7 +65,7 @@ def _candidates(plan: Plan, recipe: Recipe) -> Iterator[tuple[tuple[str, ...], s
     if trained and not recipe.trainer.get("gradient_checkpointing", False):
         yield ("trainer.gradient_checkpointing=true",), "about a third more time in the update"
     if plan.engine == "vllm" and plan.machine.gpu:
-        share = float(recipe.sampling.engine_options.get("gpu_memory_utilization", 0.9))
+        share = float(recipe.sampling.engine_options.get("gpu_memory_utilization", 0))
         least = 1.2 * plan.shape.parameters * plan.shape.item / plan.machine.memory + 0.05
         over = (plan.needed - plan.machine.memory) / plan.machine.memory
         less = max(least, share - over - 0.02)

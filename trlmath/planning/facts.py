@@ -51,7 +51,7 @@ def facts_of(recipe: Recipe, algorithm: str, shape: Shape, longest_prompt: int |
     if algorithm != "evaluate":
         check_sections(recipe, algorithm)
     check_components(recipe)
-    reason = "it was given" if longest_prompt else _missing(recipe, algorithm)
+    reason = "it was given" if longest_prompt else _missing(recipe, algorithm, shape)
     if reason:
         return _assumed(recipe, algorithm, shape, reason, longest_prompt)
     if algorithm == "sft":
@@ -83,8 +83,10 @@ def facts_of(recipe: Recipe, algorithm: str, shape: Shape, longest_prompt: int |
     )
 
 
-def _missing(recipe: Recipe, algorithm: str) -> str:
+def _missing(recipe: Recipe, algorithm: str, shape: Shape) -> str:
     """Why the data cannot be read here; empty when it can."""
+    if shape.known:
+        return f"the tokenizer of {recipe.model.path} is not on this machine"
     data, needed = recipe.data, []
     if algorithm != "evaluate":
         needed.append((data.train, "train"))

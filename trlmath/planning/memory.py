@@ -17,6 +17,7 @@ from trlmath.planning.generation import decoding, scoring
 from trlmath.planning.machine import GIB, Machine
 from trlmath.planning.shapes import Shape
 from trlmath.recipe import Recipe
+from trlmath.sampling.memory_share import MARGIN, SEQUENCES, WORKSPACE, Need
 
 # optimizer -> bytes of its state for each trained weight; None: twice the weight's own
 _STATES: dict[str, float | None] = {
@@ -32,6 +33,7 @@ _STATES: dict[str, float | None] = {
     "sgd": 0.0,
 }
 _ONE_STATE = ("adagrad", "rmsprop", "lion_32bit", "paged_lion_32bit", "rmsprop_bnb", "rmsprop_bnb_32bit")
+GENERATING = ("generate", "evaluate")  # phases that a sleeping engine is awake in
 GPU_PROCESS = 0.8 * GIB  # the context of CUDA and the workspaces of its libraries
 # what a run loads after its own modules: a model's code, a tokenizer, the data, the trainer
 LATER = 0.1 * GIB
@@ -77,9 +79,20 @@ class Setting:
 
 def phases_of(given: Setting) -> list[Phase]:
     """Every phase of a step, in its order."""
+    phases = _without_engine(given)
+    if given.engine != "vllm":
+        return phases
+    with_engine = [p.name for p in phases if p.name in GENERATING or not given.recipe.sampling.sleep]
+    engine = engine_bytes(given, max(p.total for p in phases if p.name in with_engine))
+    return [
+        Phase(p.name, dict(p.parts) | {"engine": engine} if p.name in with_engine else p.parts)
+        for p in phases
+    ]
+
+
+def _without_engine(given: Setting) -> list[Phase]:
     recipe, shape, algorithm = given.recipe, given.shape, given.algorithm
     held = _held(given)
-    asleep = {k: v for k, v in held.items() if not (k == "engine" and recipe.sampling.sleep)}
     phases: list[Phase] = []
     if algorithm in ("grpo", "expert_iteration"):
         rows = recipe.rollout.prompts_per_step * recipe.rollout.group_size // given.processes
@@ -94,13 +107,13 @@ def phases_of(given: Setting) -> list[Phase]:
         else examples_work(recipe, given.facts, given.machine, given.processes)
     )
     if algorithm == "grpo" and (scored := _scored(given)):
-        phases.append(Phase(scored, asleep | {"activations": activations(shape, work, backward=False)}))
+        phases.append(Phase(scored, held | {"activations": activations(shape, work, backward=False)}))
     gradients = shape.trained * shape.item
     most = activations(shape, work)
     if parts == 1:
         # gradients come as activations go, and the head's are counted among these
         most = max(0, most - gradients)
-    trained = asleep | {"gradients": gradients}
+    trained = held | {"gradients": gradients}
     if given.processes > 1:
         trained |= {"gradient buckets": gradients}
     phases.append(Phase("update", trained | {"activations": most}))
@@ -134,17 +147,43 @@ def _held(given: Setting) -> dict[str, int]:
         copies = 1 if recipe.averaging.kind == "ema" else recipe.averaging.last
         if recipe.averaging.kind == "ema" or not machine.gpu:
             held["average"] = copies * shape.trained * 4
-    if given.engine == "vllm":
-        held["engine"] = _engine(given)
     return held
 
 
-def _engine(given: Setting) -> int:
-    options, shape = given.recipe.sampling.engine_options, given.shape
-    if given.machine.gpu:
-        return int(float(options.get("gpu_memory_utilization", 0.9)) * given.machine.memory)
-    space = float(os.environ.get("VLLM_CPU_KVCACHE_SPACE", 1)) * GIB
-    return int(shape.parameters * shape.item + float(options.get("kv_cache_memory_bytes", space)))
+def engine_bytes(given: Setting, beside: int) -> int:
+    """What a colocated vLLM takes, as a run decides it: as told, or what is of use and there is room for.
+
+    Args:
+        beside: bytes that the widest phase with the engine takes without it.
+    """
+    machine, options = given.machine, given.recipe.sampling.engine_options
+    need = need_of(given)
+    if machine.gpu and "gpu_memory_utilization" in options:
+        return int(float(options["gpu_memory_utilization"]) * machine.memory)
+    workspace = WORKSPACE if machine.gpu else 0
+    if "kv_cache_memory_bytes" in options:
+        return int(need.weights + workspace + float(options["kv_cache_memory_bytes"]))
+    if not machine.gpu and (told := os.environ.get("VLLM_CPU_KVCACHE_SPACE")):
+        return int(need.weights + float(told) * GIB)
+    least = need.weights + workspace + need.least_cache
+    room = machine.memory // (1 if machine.gpu else given.processes) - beside - MARGIN
+    return max(least, min(room, need.weights + workspace + need.cache))
+
+
+def need_of(given: Setting) -> Need:
+    """What the engine needs of memory."""
+    recipe, shape, facts = given.recipe, given.shape, given.facts
+    evaluation = recipe.evaluation
+    if given.algorithm in ("sft", "evaluate"):
+        together = evaluation.chunk * max(setting.n for setting in evaluation.settings)
+    else:
+        together = recipe.rollout.prompts_per_step * recipe.rollout.group_size // given.processes
+    return Need(
+        shape.parameters * shape.item,
+        shape.cache_of_token,
+        facts.longest_prompt + facts.max_tokens,
+        max(1, min(SEQUENCES, together)),
+    )
 
 
 def _generation(given: Setting, rows: int, together: int) -> dict[str, int]:

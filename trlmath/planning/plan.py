@@ -13,11 +13,12 @@ import psutil
 
 from trlmath.planning.facts import Facts, facts_of
 from trlmath.planning.machine import Machine
-from trlmath.planning.memory import GPU_PROCESS, LATER, Phase, Setting, as_json, phases_of
+from trlmath.planning.memory import GPU_PROCESS, LATER, Phase, Setting, as_json, need_of, phases_of
 from trlmath.planning.shapes import Shape, shape_of
 from trlmath.planning.steps import Steps, steps_of
 from trlmath.recipe import Recipe, check_trainer
 from trlmath.sampling.choose import SERVER, choose_engine
+from trlmath.sampling.memory_share import WORKSPACE
 
 # algorithm -> the module that such a run's process begins with
 _RUNS = {
@@ -122,6 +123,7 @@ def plan_of(
     engine, why = _engine(recipe, shape, machine)
     process = int(GPU_PROCESS if machine.gpu else own + LATER)
     given = Setting(recipe, algorithm, shape, facts, machine, engine, processes, process)
+    phases = phases_of(given)
     return Plan(
         algorithm,
         shape,
@@ -130,9 +132,9 @@ def plan_of(
         engine,
         why,
         processes,
-        phases_of(given),
+        phases,
         steps_of(recipe, algorithm, facts),
-        [*facts.notes, *_notes(given)],
+        [*facts.notes, *_notes(given, phases)],
     )
 
 
@@ -158,19 +160,15 @@ def _engine(recipe: Recipe, shape: Shape, machine: Machine) -> tuple[str, str]:
     return choose_engine(recipe.sampling.engine, shape.parameters, machine.gpu, installed)
 
 
-def _notes(given: Setting) -> list[str]:
-    notes, options = [], given.recipe.sampling.engine_options
+def _notes(given: Setting, phases: Sequence[Phase]) -> list[str]:
+    notes = []
     if given.shape.known:
         notes.append("the model's shape is the one known here; its config.json was not on this machine")
-    if given.engine == "vllm" and given.machine.gpu:
-        share = float(options.get("gpu_memory_utilization", 0.9)) * given.machine.memory
-        left = share - given.shape.parameters * given.shape.item
-        tokens = max(0, int(left / given.shape.cache_of_token))
-        whole = tokens // (given.facts.longest_prompt + given.facts.max_tokens)
-        notes.append(
-            f"vLLM's share leaves room for {tokens:,} tokens of cache, {whole:,} completions of full length "
-            "at once, less what its own forward takes"
-        )
+    if given.engine == "vllm":
+        need = need_of(given)
+        left = phases[0].parts["engine"] - need.weights - (WORKSPACE if given.machine.gpu else 0)
+        whole = max(0, left // need.one_sequence)
+        notes.append(f"vLLM's share leaves a cache for {whole:,} completions of full length at once")
     if given.machine.gpu:
         notes.append("estimates for GPUs have not been compared with measured runs")
     return notes

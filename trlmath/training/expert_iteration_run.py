@@ -39,7 +39,7 @@ from trlmath.training.engine import sampler_factory
 from trlmath.training.expert_iteration import Selection
 from trlmath.training.from_main import from_main
 from trlmath.training.health_callback import HealthCheck
-from trlmath.training.iterated_sft import IteratedSFTTrainer
+from trlmath.training.iterated_sft import IteratedSFTTrainer, guard
 from trlmath.training.iteration_metrics import sampling_metrics
 from trlmath.training.iteration_state import APPENDED, IterationState, Writers, saved_rows
 from trlmath.training.live_engine import LiveEngine
@@ -309,12 +309,12 @@ class ExpertIterationRun(TrainingRun):
             peft_config=peft,
         )
         self._state.load_trainer(trainer)
-        together = recipe.rollout.prompts_per_step * recipe.rollout.group_size * self.processes
+        guard(trainer, recipe, prepared.longest_prompt, self.display.note)
         factory = sampler_factory(
             recipe,
             engine,
             prepared.longest_prompt + recipe.sampling.max_tokens,
-            completions=together,
+            completions=recipe.rollout.prompts_per_step * recipe.rollout.group_size * self.processes,
             log=self.directory / "server.log",
         )
         ids = self._training_set.prompt_ids[0]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from accelerate.utils import set_seed
 from transformers import TrainerCallback
 
 from trlmath.data.examples import Example
+from trlmath.recipe import Recipe
+from trlmath.training.out_of_memory import explained
+from trlmath.training.preflight import Preflight
 from trlmath.training.sft import MathSFTTrainer
+from trlmath.training.widest import widest_examples
 
 # what the trainer is built with, before anything was sampled; never trained on
 _NOTHING_YET = Example((0, 0), (0,), 0)
@@ -20,7 +25,10 @@ class IteratedSFTTrainer(MathSFTTrainer):
 
     Attributes:
         steps: optimizer steps of all calls of `train_on` so far.
+        explain: what training happens within.
     """
+
+    explain: Callable[[], AbstractContextManager[None]] = staticmethod(nullcontext)
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(examples=[_NOTHING_YET], **kwargs)
@@ -59,10 +67,32 @@ class IteratedSFTTrainer(MathSFTTrainer):
         set_seed(seed)
         for callback in watching:
             self.add_callback(callback)
-        self.train()
+        with self.explain():
+            self.train()
         for callback in watching:
             self.remove_callback(callback)
         taken = self.state.global_step
         self.steps += taken
         self.state.global_step = self.steps  # what is sent to trackers between two calls
         return taken
+
+
+def guard(trainer: IteratedSFTTrainer, recipe: Recipe, prompt: int, tell: Callable[[str], None]) -> None:
+    """Tell out of memory with the knob to turn; before the first SFT, try the widest one there can be.
+
+    Args:
+        prompt: tokens of the longest prompt.
+        tell: shows a line.
+    """
+    most = prompt + recipe.sampling.max_tokens
+    most = min(most, trainer.batch.max_length or most)
+    widest = [Example((0,) * (most - 1), (0,), 0)] * trainer.batch.size
+
+    def when() -> str:
+        return f"after {trainer.steps + trainer.state.global_step} steps of SFT"
+
+    trainer.explain = lambda: explained(recipe, "expert_iteration", when)
+    if recipe.checks.preflight:
+        trainer.add_callback(
+            Preflight(trainer, lambda: widest_examples(trainer, widest), recipe, "expert_iteration", tell)
+        )

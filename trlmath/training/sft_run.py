@@ -130,7 +130,7 @@ class SftRun(SteppedRun):
             self.average.keep(self.trainer.model)
 
     def _widest(self) -> Widest:
-        return widest_examples(self.trainer)
+        return widest_examples(self.trainer, self.trainer.examples)
 
     def _noted(self) -> Mapping[str, Any]:
         return {**super()._noted(), "tokens": self.trainer.tokens}

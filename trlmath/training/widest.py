@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,30 +66,21 @@ def widest_rollouts(trainer: MathGRPOTrainer, prompt: int, completion: int) -> W
     return Widest(part, None, rows, shared * prompt + rows * completion, prompt + completion, len(chosen) > 1)
 
 
-def widest_examples(trainer: MathSFTTrainer) -> Widest:
-    """Of SFT's update, when a step has the longest of all examples."""
+def widest_examples(trainer: MathSFTTrainer, examples: Sequence[Example]) -> Widest:
+    """Of SFT's update, when a step has the longest of `examples`."""
     state = trainer.accelerator
-    longest = sorted(trainer.examples, key=len, reverse=True)[: trainer.batch.size]
+    longest = sorted(examples, key=len, reverse=True)[: trainer.batch.size]
     own = longest[state.process_index :: state.num_processes] or longest[-1:]
-    return _of_examples(trainer, own)
-
-
-def examples_of(prompt: int, response: int, count: int) -> list[Example]:
-    """`count` examples of that many tokens, for a trainer that has not met its own yet."""
-    return [Example((0,) * prompt, (0,) * response, 0)] * count
-
-
-def _of_examples(trainer: MathSFTTrainer, examples: list[Example]) -> Widest:
-    step = trainer._collator(examples)
+    step = trainer._collator(own)
     parts, supervised = step["parts"], step["supervised"]
     sizes = [int(part["input_ids"].numel()) for part in parts]
     at = max(range(len(parts)), key=sizes.__getitem__)
-    rows = int(parts[at]["labels"].size(0)) if not trainer.batch.packing else len(examples)
+    rows = int(parts[at]["labels"].size(0)) if not trainer.batch.packing else len(own)
     return Widest(
         parts[at],
         torch.tensor(max(1, supervised[at]), device=trainer.accelerator.device),
         rows,
         sizes[at],
-        max(map(len, examples)),
+        max(map(len, own)),
         len(parts) > 1,
     )
