@@ -9,7 +9,7 @@ import sys
 import pytest
 
 
-def on_small_disk(folder, *steps, timeout=240):
+def on_small_disk(folder, *steps, timeout=540):
     """Run `steps` in turn in one shell in which `folder` is a disk of its own; (output, exit status) of each.
 
     A step is a command (list of words), or a size such as ``"200k"`` or ``"ro"`` to remount with. Skips the

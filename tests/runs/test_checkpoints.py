@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import textwrap
-import time
 from pathlib import Path
 
 import pytest
+from dying import killed_at_every_file_operation
 
 from trlmath.errors import DataError, RecipeError
 from trlmath.runs import appended, checkpoints
@@ -148,71 +146,24 @@ def test_where_none_is_whole_the_run_does_not_silently_begin_anew(tmp_path):
 
 
 def test_killed_at_every_single_file_operation_of_a_save(tmp_path):
-    """The n-th open, rename, mkdir or removal of the save is the process's last act, for every n."""
-    before = tmp_path / "before"
+    folder = tmp_path / "checkpoints"
     for step in (1, 2):
-        make(before, step)
-    died, number = 0, 0
-    while died == number:
-        number += 1
-        folder = tmp_path / f"try-{number}"
-        shutil.copytree(before, folder)
-        pid = os.fork()
-        if pid == 0:
-            killed_at(number, folder)
-            make(folder, 3)
-            checkpoints.prune(folder, 3, keep_last=2)
-            os._exit(0)
-        died += os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+        make(folder, step)
+
+    def save():
+        make(folder, 3)
+        checkpoints.prune(folder, 3, keep_last=2)
+
+    deaths = 0
+    for _ in killed_at_every_file_operation(save, folder):
+        deaths += 1
         found, passed = checkpoints.newest(folder)
         assert found.step in (2, 3)
         assert passed == []
         make(folder, 4)  # what the kill has left is not in the way
         checkpoints.prune(folder, 4, keep_last=1)
         assert [p.name for p in folder.glob("checkpoint-*")] == ["checkpoint-4"]
-        shutil.rmtree(folder)
-    assert number > 20
-
-
-def killed_at(number, folder):
-    """From here on the process kills itself as it begins its `number`-th file operation below `folder`."""
-    left = [number]
-
-    def hook(event, arguments):
-        if event.startswith(("open", "os.", "shutil.")) and any(str(folder) in str(a) for a in arguments):
-            left[0] -= 1
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(hook)
-
-
-def test_a_kill_inside_the_save_never_leaves_a_half_one(tmp_path):
-    make(tmp_path, 1)
-    code = textwrap.dedent("""
-        import sys
-        from pathlib import Path
-        sys.path.insert(0, sys.argv[2])
-        from test_checkpoints import make
-        step = 2
-        while True:
-            make(Path(sys.argv[1]), step, "x" * 20000)
-            print(step, flush=True)
-            step += 1
-    """)
-    here = str(Path(__file__).parent)
-    for delay in (0.0, 0.003, 0.007, 0.011, 0.017):
-        process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), here], stdout=subprocess.PIPE)
-        said = int(process.stdout.readline())
-        time.sleep(delay)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        found, passed = checkpoints.newest(tmp_path)
-        assert found.step >= said, "what was said to be saved is there"
-        assert passed == [], "a checkpoint with its name is whole"
-        checkpoints.prune(tmp_path, found.step, keep_last=1)
-        for path in tmp_path.glob("checkpoint-*"):
-            path.rename(tmp_path / "checkpoint-1")
+    assert deaths > 20
 
 
 def test_appended_files_go_back_and_lost_rows_are_an_error(tmp_path):
@@ -243,3 +194,26 @@ def test_a_second_writer_is_refused_by_name_and_a_dead_one_is_not_in_the_way(tmp
         RunLock(tmp_path)
     mine.release()
     RunLock(tmp_path).release()
+
+
+def test_a_folder_saved_whole_is_the_old_one_or_the_new_one(tmp_path):
+    folder = tmp_path / "checkpoints"
+    (folder / "final").mkdir(parents=True)
+    (folder / "final" / "model.safetensors").write_text("old")
+
+    def save():
+        with checkpoints.saved_whole(folder / "final", True, lambda: None) as beside:
+            beside.mkdir()
+            for name in ("model.safetensors", "config.json"):
+                (beside / name).write_text("new")
+
+    deaths = 0
+    for _ in killed_at_every_file_operation(save, folder):
+        deaths += 1
+        found = {p.name: p.read_text() for p in (folder / "final").glob("*")}
+        whole = {"model.safetensors": "new", "config.json": "new"}
+        assert found in ({"model.safetensors": "old"}, {}, whole)  # {}: the new one lies beside
+        save()
+        assert {p.name: p.read_text() for p in (folder / "final").glob("*")} == whole
+        assert [p.name for p in folder.iterdir()] == ["final"]
+    assert deaths > 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from dying import killed_at_every_file_operation
 from transformers import TrainerCallback
 
 from trlmath.runs.checkpoints import newest, verify
@@ -71,3 +72,30 @@ def test_a_save_that_fails_leaves_the_one_before(make_trainer, tmp_path, monkeyp
     assert (found.step, passed, found.facts) == (2, [], {"step": 2})
     assert sorted(p.name for p in (tmp_path / "out").glob("checkpoint-*")) == ["checkpoint-1", "checkpoint-2"]
     assert verify(tmp_path / "out" / "checkpoint-1")[0].step == 1
+
+
+@pytest.mark.slow
+def test_a_trainer_killed_at_every_file_operation_of_its_save(make_trainer, tmp_path, monkeypatch):
+    folder = tmp_path / "out"
+    trainer = make_trainer(output_dir=str(folder), save_strategy="steps", save_steps=1, max_steps=2)
+    trainer.keep_last, deaths = 1, []
+    save = trainer._save_checkpoint
+
+    def dying(*arguments):
+        if trainer.state.global_step == 2:
+            for number in killed_at_every_file_operation(lambda: save(*arguments), folder):
+                found, passed = newest(folder)
+                assert passed == []
+                assert found.step in (1, 2)
+                deaths.append(found.step)
+                if number % 8 == 0:  # what the kill has left is not in the way
+                    save(*arguments)
+                    assert newest(folder)[0].step == 2
+                    assert sorted(p.name for p in folder.iterdir() if p.is_dir()) == ["checkpoint-2"]
+        save(*arguments)
+
+    monkeypatch.setattr(trainer, "_save_checkpoint", dying)
+    trainer.train()
+    assert deaths == sorted(deaths)
+    assert {1, 2} == set(deaths)
+    assert len(deaths) > 20

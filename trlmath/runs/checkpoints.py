@@ -6,7 +6,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,16 +42,38 @@ def publish(beside: Path, target: Path, facts: Mapping[str, Any]) -> None:
         str(p.relative_to(beside)): p for p in sorted(beside.rglob("*")) if p.is_file() and p.name != SEAL
     }
     listed = {name: {"bytes": p.stat().st_size, "sha256": hash_of(p)} for name, p in files.items()}
-    for path in files.values():
-        sync(path)
     seal = beside / SEAL
     told: dict[str, Any] = {"files": listed, "facts": facts}
     told["sealed"] = digest({"name": target.name, **told})
     seal.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
-    sync(seal)
-    for inner in {path.parent for path in files.values()} | {beside}:
-        sync(inner)
-    if target.exists():  # a broken one of the same step, which was passed over
+    # what is there already is a broken one of the same step, which was passed over
+    _put(beside, target)
+
+
+@contextmanager
+def saved_whole(target: Path, main: bool, wait: Callable[[], None]) -> Iterator[Path]:
+    """Yields a folder beside `target` to write to, which then takes its place: no kill leaves half of it.
+
+    Args:
+        main: whether this is the process that moves it.
+        wait: for all processes of the run.
+    """
+    beside = target.with_name(f".{target.name}")
+    if main:
+        shutil.rmtree(beside, ignore_errors=True)
+    wait()
+    yield beside
+    wait()
+    if main:
+        _put(beside, target)
+    wait()
+
+
+def _put(beside: Path, target: Path) -> None:
+    inside = list(beside.rglob("*"))
+    for path in [p for p in inside if p.is_file()] + [p for p in inside if p.is_dir()] + [beside]:
+        sync(path)
+    if target.exists():
         shutil.rmtree(target)
     beside.rename(target)
     sync(target.parent)

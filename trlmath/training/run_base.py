@@ -31,6 +31,7 @@ from trlmath.plugins import discover, notify
 from trlmath.recipe import Recipe, check_reward_timeout, check_trainer
 from trlmath.recipe.schema import EvaluationSetting
 from trlmath.reward_faults import tell_faults
+from trlmath.runs.checkpoints import saved_whole
 from trlmath.runs.components import components_used, keep_one_offs
 from trlmath.runs.directory import RunDirectory, new_run_path
 from trlmath.runs.manifest import describe
@@ -284,9 +285,10 @@ class TrainingRun(ABC):
         final = self.directory / "checkpoints" / "final"
         # as transformers does before training: a run continued after its last step has not trained
         align_special_tokens(self.trainer.model, self._prepared.tokenizer)
-        self.trainer.save_model(str(final))
-        if self._files:
-            self._prepared.tokenizer.save_pretrained(final)
+        with saved_whole(final, self.main, self.trainer.accelerator.wait_for_everyone) as beside:
+            self.trainer.save_model(str(beside))
+            if self._files:
+                self._prepared.tokenizer.save_pretrained(beside)
         seconds = time.perf_counter() - self._started
         summary = {
             "seconds": round(seconds, 1),
