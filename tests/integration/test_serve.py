@@ -128,7 +128,7 @@ def test_one_that_is_still_starting_can_be_stopped_and_leaves_nothing(number):
     output, status = ended(process, 60)
     assert status == (0 if number == signal.SIGINT else -number), output
     assert "Traceback" not in output
-    _, left = psutil.wait_procs(children, timeout=10)
+    _, left = psutil.wait_procs(children, timeout=30)
     assert not left
 
 

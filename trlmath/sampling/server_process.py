@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
@@ -19,6 +18,7 @@ import psutil
 import torch
 
 from trlmath.errors import EngineError
+from trlmath.sampling import server_guard
 from trlmath.sampling.engine_options import as_flags
 from trlmath.sampling.memory_share import cache_size
 
@@ -68,13 +68,13 @@ class ServerProcess:
         output = log.open("wb") if log else None
         try:
             self.process = subprocess.Popen(
-                self.command,
+                # -P: what lies beside the guard's file is none of its business
+                [sys.executable, "-P", server_guard.__file__, str(os.getpid()), *self.command],
                 env=environment,
                 stdout=output or None,
                 stderr=subprocess.STDOUT if output else None,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C reaches the trainer first, which stops the server
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
             )
         finally:
             if output:
@@ -132,7 +132,7 @@ class ServerProcess:
     def stop(self, seconds: float = 20.0) -> None:
         """Ask it to end, and end it and its workers after `seconds`."""
         if self.process.poll() is None:
-            self._signal(signal.SIGTERM)
+            self.process.terminate()  # the guard, which ends the rest
             try:
                 self.process.wait(seconds)
             except subprocess.TimeoutExpired:
@@ -249,8 +249,3 @@ def _healthy(url: str) -> bool:
             return response.status == 200
     except (OSError, urllib.error.URLError):
         return False
-
-
-def _die_with_parent() -> None:
-    # a trainer that is killed cannot stop its server; Linux does
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
