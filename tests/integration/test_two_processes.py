@@ -14,15 +14,29 @@ from tiny import ODD, save_tiny_model
 pytestmark = pytest.mark.slow
 
 REWARD = '''
-"""Counts vowels, and writes down which process was asked for what."""
+"""Counts vowels, and writes down which process graded what, and which learns from what."""
 import json, os, pathlib
+from trlmath.training.grpo import MathGRPOTrainer
+
+def note(name, rows):
+    with (pathlib.Path(__file__).parent / f"{name}-{os.environ.get('RANK', '0')}.jsonl").open("a") as file:
+        file.write("".join(json.dumps(row) + "\\n" for row in rows))
 
 def vowels(completions, answer):
     rewards = [float(sum(text.count(c) for c in "aeiou")) for text in completions]
-    with (pathlib.Path(__file__).parent / f"seen-{os.environ.get('RANK', '0')}.jsonl").open("a") as file:
-        for row in zip(answer, completions, rewards):
-            file.write(json.dumps(row) + "\\n")
+    note("graded", zip(answer, completions, rewards))
     return rewards
+
+drawn = MathGRPOTrainer._generate_and_score_completions
+
+def watched(self, inputs):
+    batch = drawn(self, inputs)
+    ids = [i[m.bool()] for i, m in zip(batch["completion_ids"], batch["completion_mask"])]
+    texts = [self.processing_class.decode(i, skip_special_tokens=True) for i in ids]
+    note("learnt", zip(texts, batch["advantages"].tolist()))
+    return batch
+
+MathGRPOTrainer._generate_and_score_completions = watched
 '''
 GROUP, PROMPTS = 4, 4
 
@@ -34,7 +48,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, folder):
-    """Runs the recipe so, once; (run directory, [rows each process graded])."""
+    """Runs the recipe so, once; (run directory, rows each process graded, rows it learnt from)."""
     done = {}
 
     def start(processes, *more):
@@ -65,14 +79,22 @@ def run(tmp_path_factory, folder):
                 processes=processes,
             )
             assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-3000:]
-            seen = [
-                [json.loads(line) for line in (place / f"seen-{rank}.jsonl").read_text().splitlines()]
-                for rank in range(processes)
+            noted = [
+                [
+                    [json.loads(line) for line in (place / f"{name}-{rank}.jsonl").read_text().splitlines()]
+                    for rank in range(processes)
+                ]
+                for name in ("graded", "learnt")
             ]
-            done[processes, more] = place / "run", seen
+            done[processes, more] = place / "run", *noted
         return done[processes, more]
 
     return start
+
+
+def whole(text):
+    """Without the half of a character that engines tell differently."""
+    return text.rstrip("\ufffd")
 
 
 def rollouts(directory, step):
@@ -83,7 +105,7 @@ def evaluated(directory):
     """Problem -> what the untrained model answers to it; each once."""
     lines = (directory / "evaluation" / "samples.jsonl").read_text().splitlines()
     rows = [row for row in map(json.loads, lines) if row["setting"] == "before/greedy"]
-    found = {row["problem"]: row["completion"].rstrip("\ufffd") for row in rows}
+    found = {row["problem"]: whole(row["completion"]) for row in rows}
     assert len(found) == len(rows)
     return found
 
@@ -101,9 +123,10 @@ SERVER = pytest.param(
 @pytest.mark.timeout(500)
 @pytest.mark.parametrize("engine", [pytest.param((), id="transformers"), SERVER])
 def test_two_processes_do_the_work_of_one(run, engine):
-    alone, _ = run(1)
-    directory, seen = run(2, *engine)
+    alone, *_ = run(1)
+    directory, seen, learnt = run(2, *engine)
     graded = {json.dumps(row): rank for rank, rows in enumerate(seen) for row in rows}
+    advantages = [{whole(text): told for text, told in rows} for rows in learnt]
     drawn = []
     for step in range(2):
         rows = rollouts(directory, step)
@@ -112,12 +135,15 @@ def test_two_processes_do_the_work_of_one(run, engine):
             group = rows[at : at + GROUP]
             assert len({r["gold"] for r in group}) == 1
             # whole on the process that graded it: the first half of the prompts on the first one
-            ranks = {graded[json.dumps([r["gold"], r["completion"], r["reward"]])] for r in group}
-            assert ranks == {at // GROUP // (PROMPTS // 2)}
+            (rank,) = {graded[json.dumps([r["gold"], r["completion"], r["reward"]])] for r in group}
+            assert rank == at // GROUP // (PROMPTS // 2)
             rewards = [r["reward"] for r in group]
             spread = stdev(rewards) + 1e-6
             expected = [(reward - mean(rewards)) / spread for reward in rewards]
             assert [r["advantage"] for r in group] == pytest.approx(expected, abs=1e-3)
+            # and the process that graded it learns from it
+            found = [advantages[rank][whole(r["completion"])] for r in group]
+            assert found == pytest.approx(expected, abs=1e-3)
         drawn += [r["completion"] for r in rows]
     assert len(drawn) == len(set(drawn)) == 2 * PROMPTS * GROUP, "none twice, though every prompt is the same"
     before = evaluated(directory)
