@@ -72,7 +72,7 @@ def test_two_hosts_train_with_a_server_stop_when_one_is_gone_and_go_on(tmp_path)
         serve = ["trlmath", "serve", "nano/grpo", "--host", address["tm-a"], "--port", "8391"]
         try:
             _, log = start("tm-a", "server", [sys.executable, "-m", *serve])
-            wait_for(lambda: "ready at" in log.read_text(), 250, log.read_text)
+            wait_for(lambda: "ready at" in log.read_text(), 400, log.read_text)
             ranks = [start(h, f"{h}-first", trainer(i, server, run)) for i, h in enumerate(address)]
             first, log = ranks[0]
             wait_for(lambda: len(rows()) >= 3 or first.poll() is not None, 250, log.read_text)
