@@ -51,6 +51,12 @@ class Alternates(Short):
         return Keep() if next(self.count) % 2 else Drop("odd")
 
 
+class Marks(Short):
+    def __call__(self, item):
+        item.metadata["seen"] = True
+        return super().__call__(item)
+
+
 @dataclass
 class Forgets(Short):
     """Drop what was seen, blind to `most`, and lose the memory on saving."""
@@ -84,6 +90,7 @@ class SetState(Forgets):
         (Nothing, "keeps some"),
         (Alternates, "order"),
         (Forgets, "state"),
+        (Marks, "inputs untouched"),
     ],
 )
 def test_each_property_of_filters_can_fail(drops, name):
