@@ -27,7 +27,7 @@ def dotted(node):
     """`a.b.c` of an attribute or name; its last part where something else stands before."""
     if isinstance(node, ast.Attribute):
         before = dotted(node.value)
-        return f"{before}.{node.attr}" if before else node.attr
+        return f"{before or '?'}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 import click
+
+from trlmath.cli.echo import echo_json
 
 
 @click.command()
@@ -48,13 +49,12 @@ def plan(
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     loaded = load_recipe(recipe, list(overrides))
 
-    from rich.console import Console
-
     from trlmath.cli.doctor import guess
     from trlmath.planning.advice import knobs
     from trlmath.planning.machine import machine
     from trlmath.planning.plan import plan_of
     from trlmath.planning.table import show
+    from trlmath.reports.plain import PlainConsole
 
     told = plan_of(loaded, algorithm or guess(loaded.name), machine(gpu), processes, longest_prompt)
     advice = [] if told.fits else knobs(told, loaded)
@@ -62,9 +62,9 @@ def plan(
         knobs_ = [
             {"changes": list(k.changes), "peak_bytes": k.peak, "fits": k.fits, "cost": k.cost} for k in advice
         ]
-        click.echo(json.dumps({**told.to_dict(), "knobs": knobs_}, indent=2))
+        echo_json({**told.to_dict(), "knobs": knobs_}, indent=2)
     else:
-        console = Console(highlight=False)
+        console = PlainConsole()
         if not console.is_terminal:
             console.width = 160  # a log or a pipe has no width of its own
         show(told, loaded.name, advice, console)
