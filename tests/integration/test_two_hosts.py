@@ -33,7 +33,7 @@ def trainer(rank, server, directory, *more):
         *("--mixed_precision", "no", "--dynamo_backend", "no", "recipes/grpo.py"),
         *("rollout.prompts_per_step=4", "rollout.group_size=4", "sampling.max_tokens=32"),
         *("evaluation.enabled=false", f"trainer.max_steps={STEPS}", "trainer.ddp_timeout=20"),
-        *("run.checkpoint_every=2", "run.report=false"),
+        *("checks.reward_timeout=10", "run.checkpoint_every=2", "run.report=false"),
         *("sampling.mode=server", f"sampling.url={server}", f"run.dir={directory}", *more),
     ]
 
