@@ -92,6 +92,20 @@ def test_settings_mean_the_same(engine, tiny, prompts):
         assert [g.rollouts[0].token_ids for g in ours] == [g.rollouts[0].token_ids for g in theirs]
 
 
+def test_a_group_that_shares_its_prompt_draws_from_the_model(engine, tiny, tiny_dir):
+    """The prompt is longer than a block of the cache: completions after the first do not read it again."""
+    engine.load_weights(loaded(tiny_dir)[0].named_parameters())
+    assert engine.llm.llm_engine.vllm_config.cache_config.block_size <= 32
+    prompt = tiny[1]("A reasoning process, and then </think> <answer> 1 </answer>: " * 3)["input_ids"]
+    assert len(prompt) > 64
+    group = engine.generate([prompt], SamplingSettings(max_tokens=16, seed=1), n=6)[0]
+    assert len({r.token_ids for r in group.rollouts}) > 1
+    scores = reference(tiny).score([prompt] * 6, [r.token_ids for r in group.rollouts])
+    for rollout, own in zip(group.rollouts, scores, strict=True):
+        gaps = [abs(a - b) for a, b in zip(rollout.logprobs, own, strict=True)]
+        assert sum(gaps) / len(gaps) < TOLERANCE[engine.test_dtype]
+
+
 def test_seed_repeats(engine, prompts):
     settings = SamplingSettings(max_tokens=12, seed=7)
     assert engine.generate(prompts, settings, n=3) == engine.generate(prompts, settings, n=3)

@@ -79,6 +79,19 @@ def check_engine_options(engine: str, options: Mapping[str, Any], trains: bool =
     return {name: actions[name](value) for name, value in options.items()}
 
 
+def cpu_defaults(context: int | None) -> dict[str, Any]:
+    """What vLLM is told on a CPU unless the recipe says otherwise; `context` in tokens."""
+    return {
+        "enforce_eager": True,
+        # a seeded request whose prompt is read in pieces crashes vLLM's CPU sampler
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(8192, context or 0),
+        # the smallest: only whole blocks of a prompt are shared, and by default (128) a group's completions
+        # would each read a short prompt again
+        "block_size": 32,
+    }
+
+
 def as_flags(options: Mapping[str, Any]) -> list[str]:
     """Options as vLLM's command line takes them; None leaves one out."""
     command = []

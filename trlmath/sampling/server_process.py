@@ -19,7 +19,7 @@ import torch
 
 from trlmath.errors import EngineError
 from trlmath.sampling import server_guard
-from trlmath.sampling.engine_options import as_flags
+from trlmath.sampling.engine_options import as_flags, cpu_defaults
 from trlmath.sampling.memory_share import cache_size
 
 
@@ -166,9 +166,7 @@ def server_command(
     if context:
         given["max_model_len"] = context
     if not torch.cuda.is_available():
-        # see VllmSampler: seeded requests read in pieces crash the CPU sampler
-        given |= {"enforce_eager": True, "enable_chunked_prefill": False}
-        given["max_num_batched_tokens"] = max(8192, context or 0)
+        given |= cpu_defaults(context)
         given |= cache_size(model, {**given, **options}, on_cpu=True)
     # vLLM's `serve` command is the same program; this door also opens in builds under another name
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]

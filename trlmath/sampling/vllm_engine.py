@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from trlmath.errors import EngineError
-from trlmath.sampling.engine_options import VLLM, check_engine_options
+from trlmath.sampling.engine_options import VLLM, check_engine_options, cpu_defaults
 from trlmath.sampling.memory_share import cache_size
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.types import Group, Rollout
@@ -80,10 +80,7 @@ class VllmSampler:
             "use_tqdm_on_load": False,
         }
         if on_cpu:
-            options["enforce_eager"] = True
-            # a seeded request whose prompt is read in pieces crashes vLLM's CPU sampler
-            options["enable_chunked_prefill"] = False
-            options["max_num_batched_tokens"] = max(8192, context or 0)
+            options |= cpu_defaults(context)
         if world_size > 1:
             options["distributed_executor_backend"] = "external_launcher"
         options.update(check_engine_options(VLLM, engine_options or {}))
