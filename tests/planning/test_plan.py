@@ -149,8 +149,8 @@ def test_a_colocated_engine_takes_what_is_of_use_or_there_is_room_for():
     engines = {}
     for name, gibibytes, more in (
         ("wide", 80, []),
-        ("narrow", 3.2, []),
-        ("asleep", 3.2, ["sampling.sleep=true"]),
+        ("narrow", 3.38, []),
+        ("asleep", 3.38, ["sampling.sleep=true"]),
     ):
         gpu = Machine(True, int(gibibytes * 2**30), "a GPU")
         plan, _ = planned([*changes, *more], machine=gpu, longest_prompt=121)
