@@ -52,10 +52,10 @@ def main() -> None:
         f"TRL {options.trl_rows} rows a forward; {options.repeats} repeats in turn, {options.clock} time"
     )
     ratios = {}
-    cases = {"uneven": uneven, "uniform": uniform}
-    for name, shape in cases.items() if not options.only else [(options.only, cases[options.only])]:
-        ratios[name] = compare(name, shape, folder, vocabulary, peak, options)
-    if not options.no_memory:
+    for name, shape in {"uneven": uneven, "uniform": uniform}.items():
+        if options.only in (None, name):
+            ratios[name] = compare(name, shape, folder, vocabulary, peak, options)
+    if not options.no_memory and options.only in (None, "memory"):
         grown = {side: measured_elsewhere(side) for side in ("trl", "ours")}
         print(
             f"peak memory of the update: TRL {grown['trl']:.0f} MiB, trlmath {grown['ours']:.0f} MiB, "
@@ -146,7 +146,7 @@ def parse() -> argparse.Namespace:
         "--trl-rows", type=int, default=8, help="per_device_train_batch_size of TRL (its default)"
     )
     parser.add_argument("--quick", action="store_true", help="half as many rollouts of half the length")
-    parser.add_argument("--only", choices=["uneven", "uniform"])
+    parser.add_argument("--only", choices=["uneven", "uniform", "memory"])
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu: on a busy machine")
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--side", choices=["trl", "ours"], help=argparse.SUPPRESS)
