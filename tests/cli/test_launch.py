@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 
 import pytest
@@ -33,6 +34,26 @@ def test_another_process_lets_the_first_one_speak(monkeypatch, tmp_path, capsys)
     fail(monkeypatch, 1, tmp_path / "error.json")
     assert waited == [module.PATIENCE]
     assert capsys.readouterr().err.startswith("error in process 1: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "full"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+        (OSError(errno.EROFS, "Read-only file system"), True),
+        (RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 712 vs 711"), True),
+        (Exception("Error while serializing: I/O error: No space left on device (os error 28)"), True),
+        (OSError(errno.ENOENT, "No such file"), False),
+        (ValueError("anything"), False),
+    ],
+)
+def test_a_full_disk_is_known_by_whatever_met_it(error, full, capsys):
+    outer = ValueError("while saving")
+    outer.__cause__ = error
+    assert module.no_space(error) is module.no_space(outer) is full
+    with pytest.raises(SystemExit if full else type(error)), module.readable_errors():
+        raise error
+    assert ("start the same command again" in capsys.readouterr().err) is full
 
 
 @pytest.mark.slow

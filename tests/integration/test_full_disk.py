@@ -34,7 +34,7 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_with_room_the_run_goes_on(tmp
         disk, "24m", run, look, "100m", run, look, "ro", command(f"run.dir={disk / 'new'}", script="sft")
     )
     assert full[1] == 1
-    assert "error: the run's files cannot be written" in full[0]
+    assert "error: the run's files cannot be written (is the disk full?)" in full[0]
     assert "start the same command again" in full[0]
     assert "Traceback" not in full[0]
     assert "checkpoint-2" in left[0].splitlines()

@@ -26,9 +26,10 @@ from trlmath.reward_faults import left_threads
 
 INTERRUPTED = 130
 NO_SPACE = (
-    "the run's files cannot be written: {error}. Make room (see also run.keep_last), then start the "
-    "same command again: it goes on from the last whole checkpoint."
+    "the run's files cannot be written (is the disk full?): {error}. Make room (see also run.keep_last), "
+    "then start the same command again: it goes on from the last whole checkpoint."
 )
+_FULL = ("os error 28", "No space left on device", "unexpected pos", "PytorchStreamWriter failed")
 # seconds that threads of rewards have to end
 LEAVING = 10.0
 # seconds that other processes than the first wait before they tell an error
@@ -109,7 +110,8 @@ def no_space(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             return True
-        if "No space left on device" in str(error) or "os error 28" in str(error):  # safetensors' own
+        # safetensors' own words, and torch.save's, which do not say why
+        if any(words in str(error) for words in _FULL):
             return True
         error = error.__cause__ or error.__context__
     return False
