@@ -45,6 +45,7 @@ def run(overrides):
     return grpo
 
 
+@pytest.mark.slow
 def test_a_reward_that_hangs_ends_the_run_which_goes_on_when_it_is_mended(reward, tmp_path):
     file = tmp_path / "hang"
     overrides = reward(
