@@ -77,6 +77,7 @@ def run(tmp_path_factory, folder):
                 f"run.dir={place}/run",
                 *more,
                 processes=processes,
+                timeout=450,
             )
             assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-3000:]
             noted = [
@@ -120,7 +121,7 @@ SERVER = pytest.param(
 )
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("engine", [pytest.param((), id="transformers"), SERVER])
 def test_two_processes_do_the_work_of_one(run, engine):
     alone, *_ = run(1)
