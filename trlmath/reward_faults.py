@@ -11,6 +11,7 @@ from typing import Any, Literal
 from weakref import WeakSet
 
 from trlmath.errors import PluginError, say
+from trlmath.secrets import hidden
 from trlmath.types import Grade
 
 REWARD_ERROR = "reward_error"
@@ -113,7 +114,7 @@ class FaultRecord:
 
 def unscored(fault: Exception) -> Grade:
     """The grade of a rollout that a reward failed on."""
-    return Grade(None, category=REWARD_ERROR, reason=str(fault))
+    return Grade(None, category=REWARD_ERROR, reason=hidden(str(fault)))  # it goes into the run's files
 
 
 def error_shares(rewards: Iterable[Any], gather: Callable[[list[Any]], list[Any]]) -> dict[str, float]:

@@ -11,6 +11,7 @@ from launching import ROOT, command, environment
 
 from trlmath.errors import EngineError, RecipeError, visible
 from trlmath.recipe import load_recipe
+from trlmath.reward_faults import unscored
 from trlmath.runs.directory import RunDirectory
 from trlmath.sampling.server_http import Connection
 from trlmath.secrets import hidden, secrets_in
@@ -95,6 +96,11 @@ def test_what_is_written_has_none(tmp_path, planted):
     whole = "".join(file.read_text() for file in files.path.iterdir())
     assert not any(value in whole for value in [*PLANTED.values(), "me:pass"])
     assert json.loads((files.path / "manifest.json").read_text())["command"][1] == "http://***@host"
+
+
+def test_a_reward_that_fails_tells_none_in_the_rollouts(planted):
+    grade = unscored(ValueError(f"401 for {TOKEN}"))
+    assert grade.reason == "401 for ***"
 
 
 LEAKY = """
