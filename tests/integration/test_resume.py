@@ -11,9 +11,11 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 
 import psutil
+import pyarrow.parquet
 import pytest
 from launching import ROOT, command, environment, launch, metrics
 
@@ -51,6 +53,16 @@ def told(directory):
     return rows, files, rollouts
 
 
+def column(directory, name):
+    """One column of all rollouts, in order."""
+    files = sorted((directory / "rollouts").glob("*.parquet"))
+    return [value for file in files for value in pyarrow.parquet.read_table(file)[name].to_pylist()]
+
+
+def weights_of(directory):
+    return (directory / "checkpoints" / "final" / "model.safetensors").read_bytes()
+
+
 def steps_of(directory):
     file = directory / "metrics.jsonl"
     return sum("train/loss" in row for row in metrics(directory)) if file.exists() else 0
@@ -67,7 +79,7 @@ def run_until(directory, steps, *arguments, sent=signal.SIGKILL, processes=1):
         text=True,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 400
     there = directory / "manifest.json"
     while (not there.exists() or steps_of(directory) < steps) and process.poll() is None:
         assert time.monotonic() < deadline
@@ -109,6 +121,37 @@ def test_two_processes_go_on_too(tmp_path):
     done = launch(*GRPO, f"run.dir={broken}", processes=2)
     assert done.returncode == 0, done.stderr[-3000:]
     assert told(broken) == told(whole)
+
+
+@pytest.mark.vllm
+@pytest.mark.timeout(900)
+def test_a_run_with_vllm_in_process_goes_on_to_the_bit_too(tmp_path):
+    # it draws from the random state of this process, which is in the checkpoint
+    arguments = [*GRPO, "sampling.engine=vllm", "trainer.max_steps=4", "run.checkpoint_every=1"]
+    arguments += ["evaluation.limit=2", "evaluation.every=0", "run.keep_best=null"]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    done = launch(*arguments, f"run.dir={whole}", timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    run_until(broken, 2, *arguments)
+    done = launch(*arguments, f"run.dir={broken}", timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert re.search(r"resume   after step [123]\b", done.stdout)
+    for name in ("prompt", "completion"):
+        assert column(broken, name) == column(whole, name)
+    assert weights_of(broken) == weights_of(whole)
+    # the final model is one that vLLM loads by itself
+    words = ["evaluate", "--model", str(whole / "checkpoints" / "final"), "--dataset", "nano", "--limit", "2"]
+    words += [
+        "--prompt",
+        "r1_zero",
+        "--engine",
+        "vllm",
+        "--max-tokens",
+        "16",
+        "--out",
+        str(tmp_path / "eval"),
+    ]
+    subprocess.run([sys.executable, "-m", "trlmath", *words], env=environment(), timeout=400, check=True)
 
 
 @pytest.mark.timeout(600)
