@@ -97,6 +97,7 @@ def test_sft_is_the_same_with_and_without(tmp_path, restless, packing):
     assert any("a worst-case step fits" in line for line in tried[2])
 
 
+@pytest.mark.slow
 def test_too_large_a_budget_dies_before_the_first_step(tmp_path):
     where = tmp_path / "run"
     arguments = ["grpo", "600", str(where), "sampling.engine=transformers"]
