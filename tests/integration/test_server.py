@@ -336,9 +336,8 @@ def test_a_server_with_packed_copies_is_found_stale_and_one_without_engine_answe
         sampler = open_sampler(server.url)
         with pytest.raises(EngineError, match=STALE):
             bridge(sampler, policy).sync_weights()
-        engine = max(
-            psutil.Process(server.process.pid).children(recursive=True), key=lambda c: c.memory_info().rss
-        )
+        family = psutil.Process(server.process.pid).children(recursive=True)
+        engine = next(c for c in family if "EngineCore" in line_of(c))
         started = time.monotonic()
         threading.Timer(0.5, engine.kill).start()
         with pytest.raises(EngineError, match="answered 500: .*EngineCore|no vLLM server answers"):
