@@ -101,6 +101,7 @@ def test_every_option_of_a_shipped_recipe_is_vllms(vllm):
         ("model", "x", "is decided by model.path"),
         ("max_model_len", 64, "is decided by the longest prompt and sampling.max_tokens"),
         ("generation_config", "auto", "is decided by `sampling`"),
+        ("trust_remote_code", True, "code that comes with a model never runs"),
     ],
 )
 @pytest.mark.parametrize("engine", [VLLM, OWN_SERVER])

@@ -88,3 +88,14 @@ def test_an_engine_that_forgot_its_weights_stops_the_run(run, monkeypatch):
     monkeypatch.setattr(RecordingLLM, "load_weights", lambda self, weights: list(weights))
     with pytest.raises(EngineError, match="does not generate from the trainer's weights"):
         run(max_steps=8, learning_rate=0.1)
+
+
+def test_a_stale_engine_is_said_once_where_the_recipe_wants_a_warning(run, monkeypatch, capsys):
+    from recording import RecordingLLM
+
+    monkeypatch.setattr(RecordingLLM, "load_weights", lambda self, weights: list(weights))
+    trainer, _ = run(max_steps=4, learning_rate=0.1, freshness="warn")
+    assert trainer.state.global_step == 4
+    told = capsys.readouterr().err
+    assert told.count("does not generate from the trainer's weights") == 1
+    assert "sampling.freshness=warn" in told

@@ -111,8 +111,8 @@ class SamplingSection(Section):
 
     `stop`: strings that end a completion and stay part of it; null means the prompt's own, [] none.
     `top_k`, `min_p`: null means off. `sleep`: free vLLM's memory during the update (GPUs only).
-    `freshness`: what happens when the engine is found to generate from old weights: stop, warn (only
-    record it) or off (do not look). `engine_options`: extra arguments of the engine itself.
+    `freshness`: what happens when the engine is found to generate from old weights: stop, warn (said
+    once) or off (do not look). `engine_options`: extra arguments of the engine itself.
 
     With ``mode: server``: `url`, one or several running servers (`trlmath serve`); null starts one and stops
     it at the end, on `devices` (GPU numbers; null: what the environment says). `transport`: how weights get

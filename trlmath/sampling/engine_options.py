@@ -31,6 +31,7 @@ _DECIDED = {
     "generation_config": "`sampling`: a model's own settings do not count",
     "override_generation_config": "`sampling`: a model's own settings do not count",
     "worker_extension_cls": "trlmath, which loads weights through it",
+    "trust_remote_code": "trlmath: code that comes with a model never runs",
 }
 _DECIDED_FOR = {
     VLLM: {

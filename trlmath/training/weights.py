@@ -10,7 +10,7 @@ import torch
 from trl.distributed import DistributedBackend
 from trl.generation.vllm_generation import VLLMGeneration
 
-from trlmath.errors import EngineError
+from trlmath.errors import EngineError, say
 from trlmath.sampling.sampler import Sampler
 
 # mean absolute difference of log-probabilities (nats) allowed between engine and trainer, by dtype
@@ -41,8 +41,11 @@ class WeightBridge:
         accelerator: the trainer's accelerator.
         dtype: in which the engine computes, e.g. ``bfloat16``.
         probe: (prompt ids, completion ids) to compare log-probabilities on.
-        policy: ``stop`` raises when the engine is stale, ``warn`` only records, ``off`` does not probe.
+        policy: ``stop`` raises when the engine is stale, ``warn`` says it once and goes on, ``off`` does not
+            probe.
     """
+
+    _warns = True  # nothing was said yet, and this process is the one to say it
 
     def __init__(
         self,
@@ -58,6 +61,7 @@ class WeightBridge:
         self.difference: float | None = None
         self.took: Callable[[float], None] = lambda started: None  # told after each sync
         self._walk = _ParameterWalk(model, accelerator)
+        self._warns = accelerator.is_main_process
         self._dtype = dtype
         self._ours: torch.Tensor | None = None  # the trainer's log-probabilities of the probe, last synced
         if policy != "off" and hasattr(sampler, "on_renewed"):
@@ -89,12 +93,19 @@ class WeightBridge:
         differences = [(ours - torch.tensor(s[0])).abs().mean() for s in told([prompt], [completion])]
         self.difference = float(torch.stack(differences).max())  # NaN stays NaN
         allowed = FRESHNESS_TOLERANCE.get(self._dtype, 0.15)
-        # written so that NaN counts as stale
-        if not self.difference <= allowed and self.policy == "stop":
+        if self.difference <= allowed:
+            return
+        # NaN comes here too: it is stale
+        stale = (
+            f"The engine does not generate from the trainer's weights: on a probe of {len(completion)} "
+            f"tokens the log-probabilities differ by {self.difference:.4f} nats on average, {allowed} is "
+            f"allowed for {self._dtype}. Rollouts would come from an old policy. "
+        )
+        if self.policy == "stop":
             raise EngineError(
-                f"The engine does not generate from the trainer's weights: on a probe of {len(completion)} "
-                f"tokens the log-probabilities differ by {self.difference:.4f} nats on average, {allowed} is "
-                f"allowed for {self._dtype}. Rollouts would come from an old policy. "
-                "Use sampling.engine=transformers, or, if you know the difference is the engine's rounding, "
-                "sampling.freshness=warn."
+                f"{stale}Use sampling.engine=transformers, or, if you know the difference is the engine's "
+                "rounding, sampling.freshness=warn."
             )
+        if self._warns:
+            self._warns = False
+            say(f"engine   {stale}The run goes on (sampling.freshness=warn).")
