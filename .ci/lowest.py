@@ -4,9 +4,8 @@
     python3 .ci/lowest.py --list      print what would be installed
     python3 .ci/lowest.py ARGUMENTS   arguments for pytest instead of the unit tests
 
-A lower bound is a promise: each one names a release, and exactly that one is installed. torch's CPU build of
-its lowest release may be on no index that this machine reaches; then the one that `make setup` installs
-stands in for it, which is said. vLLM is left out: its version is pinned, and `make test` runs it.
+A lower bound is a promise: each one names a release, and exactly that one is installed, torch as its CPU
+build. vLLM is left out: its version is pinned, and `make test` runs it.
 """
 
 import re
@@ -39,24 +38,16 @@ def pins(project: dict) -> list[str]:
     return [lowest(requirement) for requirement in [*project["dependencies"], *dev]]
 
 
-def installed_by_setup() -> str:
-    """The CPU build of torch that `make setup` takes."""
-    return re.search(r'CPU_TORCH = "(.+)"', (ROOT / ".ci" / "setup.py").read_text(encoding="utf-8"))[1]
-
-
 def install(python: Path, wanted: list[str]) -> None:
     """Install the pins, with a CPU build of torch, and the package itself without its dependencies."""
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     torch, others = wanted[0] + "+cpu", wanted[1:]
-    with_index = ["--extra-index-url", CPU_INDEX]
-    for build in ([torch], [torch, *with_index], [installed_by_setup()], [installed_by_setup(), *with_index]):
-        if subprocess.run([*pip, *build], capture_output=True).returncode == 0:
-            if build[0] != torch:
-                print(f"lowest: no index has {torch}; {build[0]} stands in for it", flush=True)
+    for source in ([], ["--extra-index-url", CPU_INDEX]):
+        if subprocess.run([*pip, torch, *source], capture_output=True).returncode == 0:
             break
     else:
-        sys.exit(f"lowest: neither {torch} nor {installed_by_setup()} can be installed: is there a network?")
-    subprocess.run([*pip, build[0], *others], check=True)
+        sys.exit(f"lowest: {torch} cannot be installed: is there a network?")
+    subprocess.run([*pip, torch, *others], check=True)
     subprocess.run([*pip, "--no-deps", "-e", str(ROOT)], check=True)
 
 

@@ -143,7 +143,7 @@ def install(plan: Plan, has_torch: bool, pip: Pip, say: Say) -> Outcome:
             raise SetupError(
                 "pip finds %s neither in its own index nor at %s (is the machine offline?).\n"
                 "Install a torch of your choice with\n"
-                "    .venv/bin/pip install 'torch>=2.11,<2.14'\n"
+                "    .venv/bin/pip install 'torch>=2.13,<2.14'\n"
                 "(from the package index: several GB of CUDA libraries), then run make setup again."
                 % (CPU_TORCH, CPU_TORCH_INDEX)
             )
