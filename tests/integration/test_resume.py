@@ -19,6 +19,7 @@ import pyarrow.parquet
 import pytest
 from launching import ROOT, command, environment, launch, metrics
 
+from trlmath.recipe import load_recipe
 from trlmath.runs.read import read_run
 
 pytestmark = pytest.mark.slow
@@ -121,6 +122,20 @@ def test_two_processes_go_on_too(tmp_path):
     done = launch(*GRPO, f"run.dir={broken}", processes=2)
     assert done.returncode == 0, done.stderr[-3000:]
     assert told(broken) == told(whole)
+
+
+def test_what_is_damaged_is_told_by_two_processes_in_the_same_words(tmp_path):
+    directory = tmp_path / "run"
+    (directory / "checkpoints" / "checkpoint-2").mkdir(parents=True)
+    recipe = load_recipe("nano/grpo", [*GRPO, f"run.dir={directory}"])
+    (directory / "recipe.yaml").write_text(recipe.to_yaml())
+    (directory / "manifest.json").write_text(json.dumps({"status": "running"}))
+    done = launch(*GRPO, f"run.dir={directory}", processes=2)
+    assert done.returncode != 0
+    assert re.search(r"^error: no checkpoint in .* is whole, so the run cannot go on", done.stderr, re.M)
+    # the other one has met no lost connection
+    assert "gloo" not in done.stderr
+    assert "another process of this run is gone" not in done.stderr
 
 
 @pytest.mark.vllm

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.utils import gather_object
 from transformers.utils.logging import disable_progress_bar
 
 from trlmath.errors import RecipeError, say
@@ -31,6 +31,7 @@ from trlmath.runs.directory import RunDirectory
 from trlmath.runs.lock import open_locked
 from trlmath.runs.manifest import describe
 from trlmath.sampling.sampler import Sampler
+from trlmath.together import from_main
 
 
 class EvaluationRun:
@@ -192,14 +193,10 @@ class EvaluationRun:
 
     def _shared_rows(self) -> list[Sample]:
         """Saved rows of whole chunks, the same on every process."""
-        rows: list[list[Sample]] = [[]]
-        if self._main:
-            numbers = chunks(len(self._prepared.data.problems), self.recipe.evaluation.chunk)
-            settings = self.recipe.evaluation.settings
-            whole = [(s.name, chunk, s.n) for s in settings for chunk in numbers]
-            rows = [resume(self.directory / "samples.jsonl", whole)]
-        broadcast_object_list(rows)
-        return rows[0]
+        numbers = chunks(len(self._prepared.data.problems), self.recipe.evaluation.chunk)
+        settings = self.recipe.evaluation.settings
+        whole = [(s.name, chunk, s.n) for s in settings for chunk in numbers]
+        return from_main(self._main, lambda: resume(self.directory / "samples.jsonl", whole))
 
     def _report(self, reports: list[EvaluationReport]) -> dict[str, Any]:
         settings = self.recipe.evaluation.settings

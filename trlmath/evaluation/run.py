@@ -16,9 +16,9 @@ from trlmath.evaluation.merge import merge_grades
 from trlmath.evaluation.report import EvaluationReport, summarise
 from trlmath.evaluation.sample import PROMPT_TOO_LONG, Sample, samples_of
 from trlmath.evaluation.store import append_samples
-from trlmath.evaluation.together import gathered
 from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.settings import SamplingSettings
+from trlmath.together import gathered
 from trlmath.types import Grade, Group, Problem, Rollout
 
 CHUNK = 64

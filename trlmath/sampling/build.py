@@ -7,12 +7,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from accelerate.utils import broadcast_object_list
-
 from trlmath.recipe import Recipe
 from trlmath.sampling.choose import SERVER, check_engine
 from trlmath.sampling.models import ModelFiles, eos_token_ids, load_whole, save_whole
 from trlmath.sampling.sampler import Sampler
+from trlmath.together import from_first
 
 
 def build_sampler(
@@ -81,13 +80,6 @@ def build_sampler(
         )
     held.callback(sampler.close)
     return sampler
-
-
-def from_first(value: Any) -> Any:
-    """What the first process passes, on every process."""
-    told = [value]
-    broadcast_object_list(told)
-    return told[0]
 
 
 def _whole_directory(recipe: Recipe, files: ModelFiles, held: ExitStack) -> str:

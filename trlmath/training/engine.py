@@ -12,11 +12,11 @@ from trl.models.utils import unwrap_model_for_generation
 
 from trlmath.errors import EngineError
 from trlmath.recipe import Recipe
-from trlmath.sampling.build import from_first
 from trlmath.sampling.choose import SERVER
 from trlmath.sampling.models import eos_token_ids
 from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.transformers_engine import TransformersSampler
+from trlmath.together import from_first
 from trlmath.training.update_memory import update_reserve
 
 

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.utils import gather_object
 
 from trlmath.data.filtering import NamedFilter
 from trlmath.errors import DataError
@@ -31,13 +31,13 @@ from trlmath.runs.directory import RunDirectory
 from trlmath.runs.lock import open_locked
 from trlmath.runs.rollouts import write_rollouts
 from trlmath.sampling.sampler import Sampler
+from trlmath.together import from_main
 from trlmath.training import expert_iteration as pieces
 from trlmath.training.averaging import NOT_AVERAGED, WeightAverage
 from trlmath.training.display import Display
 from trlmath.training.early_stop import EarlyStop
 from trlmath.training.engine import sampler_factory
 from trlmath.training.expert_iteration import Selection
-from trlmath.training.from_main import from_main
 from trlmath.training.health_callback import HealthCheck
 from trlmath.training.iterated_sft import IteratedSFTTrainer, guard
 from trlmath.training.iteration_metrics import sampling_metrics
@@ -251,10 +251,9 @@ class ExpertIterationRun(TrainingRun):
 
     def _shared_path(self) -> Path:
         path = super()._shared_path()
-        found: list[Any] = [find_unfinished(self.recipe, path) if self.main else None]
-        broadcast_object_list(found)
-        if found[0] is not None:
-            path, self._continued = found[0], True
+        found = from_main(self.main, lambda: find_unfinished(self.recipe, path))
+        if found is not None:
+            path, self._continued = found, True
             kept, self._passed = read_progress(path)
             self._kept, self.progress = kept is not None, kept or Progress()
         return path
@@ -280,13 +279,11 @@ class ExpertIterationRun(TrainingRun):
             self._manifest["continued"] = {"iteration": progress.iteration, "phase": progress.phase}
             self._files.write_json("manifest.json", self._manifest)
             notify("run_started", run=self._view)
-        rows: list[list[Sample]] = [[]]
-        if self.main:
-            names = ["before", *(f"iteration-{i}" for i in range(self.section.iterations))]
-            problems = len(self._prepared.eval_problems)
-            rows = [saved_rows(self.directory, self.recipe.evaluation, names, problems)]
-        broadcast_object_list(rows)
-        self._rows = rows[0]
+        names = ["before", *(f"iteration-{i}" for i in range(self.section.iterations))]
+        problems = len(self._prepared.eval_problems)
+        self._rows = from_main(
+            self.main, lambda: saved_rows(self.directory, self.recipe.evaluation, names, problems)
+        )
         self._health.recall(self.main)
         self._state.load_filters(self._filters)
         for numbers in progress.evaluated.values() if self._early_stop else ():

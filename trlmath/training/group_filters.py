@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trlmath.data.filtering import LedgerEntry, NamedFilter, apply_filters
-from trlmath.training.from_main import from_main
+from trlmath.together import from_main
 from trlmath.types import Group
 
 

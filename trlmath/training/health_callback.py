@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback
 
 from trlmath.errors import TrainingError
 from trlmath.recipe.schema import ChecksSection
+from trlmath.together import from_main
 from trlmath.training.display import grouped
 from trlmath.training.health import NAMES, Finding, Health, Numbers
 
@@ -37,9 +37,7 @@ class HealthCheck(TrainerCallback):
 
     def recall(self, main: bool) -> None:
         """Take in what an interrupted run has written, so that it goes on as if it had not been."""
-        rows: list[Any] = [written(self.directory() / "metrics.jsonl") if main else None]
-        broadcast_object_list(rows)
-        for row in rows[0]:
+        for row in from_main(main, lambda: written(self.directory() / "metrics.jsonl")):
             self._health.step(row)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

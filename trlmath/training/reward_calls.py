@@ -8,7 +8,7 @@ from typing import Any
 from accelerate.utils import gather_object
 
 from trlmath.errors import TrlmathError
-from trlmath.evaluation.together import agree
+from trlmath.together import agree
 from trlmath.types import Grade, Problem
 
 

@@ -8,10 +8,9 @@ from functools import partial
 from typing import Any
 
 from trlmath.evaluation.run import EvaluationSet, grade_groups
-from trlmath.evaluation.together import gathered
 from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.settings import SamplingSettings
-from trlmath.training.from_main import from_main
+from trlmath.together import from_main, gathered
 from trlmath.training.sampled import SampledSoFar
 from trlmath.types import Group
 

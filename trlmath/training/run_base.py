@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.utils import gather_object
 from transformers import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import align_special_tokens
 from transformers.utils.logging import disable_progress_bar
@@ -40,6 +40,7 @@ from trlmath.sampling.models import load_policy, parameters_of
 from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.serving import check_servers
 from trlmath.sampling.settings import SamplingSettings
+from trlmath.together import from_first
 from trlmath.training import trackers
 from trlmath.training.display import Display, Silent
 from trlmath.training.model import lora_config
@@ -204,9 +205,7 @@ class TrainingRun(ABC):
     def _shared_path(self) -> Path:
         """The run directory, the same on every process."""
         given = self.recipe.run.dir
-        chosen = [Path(given).expanduser() if given else new_run_path(self.recipe.name)]
-        broadcast_object_list(chosen)
-        return chosen[0]
+        return from_first(Path(given).expanduser() if given else new_run_path(self.recipe.name))
 
     def _open(self) -> RunDirectory:
         """Make the run directory; on the main process."""

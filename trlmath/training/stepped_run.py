@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback, TrainerState
 
 from trlmath.evaluation.report import EvaluationReport
@@ -23,6 +22,7 @@ from trlmath.runs.checkpoints import Checkpoint, to_continue
 from trlmath.runs.directory import RunDirectory
 from trlmath.runs.lock import open_locked
 from trlmath.runs.rollouts import drop_rollouts
+from trlmath.together import from_main
 from trlmath.training.display import Display
 from trlmath.training.early_stop import measured
 from trlmath.training.health_callback import HealthCheck
@@ -68,20 +68,17 @@ class SteppedRun(TrainingRun):
 
     def _shared_path(self) -> Path:
         path = super()._shared_path()
-        found: list[Any] = [find_unfinished(self.recipe, path) if self.main else None]
-        broadcast_object_list(found)
-        self._again = found[0] is not None
-        return found[0] or path
+        found = from_main(self.main, lambda: find_unfinished(self.recipe, path))
+        self._again = found is not None
+        return found or path
 
     def _open(self) -> RunDirectory:
         return open_locked(self.directory, self._again, self._held)
 
     def _record_start(self) -> None:
-        found: list[Any] = [(None, [])]
-        if self._again and self.main:
-            found = [to_continue(self.directory / "checkpoints")]
-        broadcast_object_list(found)
-        self.continued, passed = found[0]
+        passed: list[str] = []
+        if self._again:
+            self.continued, passed = from_main(self.main, lambda: to_continue(self.directory / "checkpoints"))
         for line in passed:
             self.display.note(f"resume   {line}")
         if not self._again:
@@ -101,13 +98,11 @@ class SteppedRun(TrainingRun):
         self._evaluated = dict(self.continued.facts["evaluated"]) if self.continued else {}
         best = self.continued.facts["best"] if self.continued else None
         self._best = tuple(best) if best else None
-        rows: list[list[Sample]] = [[]]
-        if self.main:
-            names = list(dict.fromkeys(["before", *self._evaluated, "after"]))
-            problems = len(self._prepared.eval_problems)
-            rows = [saved_rows(self.directory, self.recipe.evaluation, names, problems)]
-        broadcast_object_list(rows)
-        self._rows = rows[0]
+        names = list(dict.fromkeys(["before", *self._evaluated, "after"]))
+        problems = len(self._prepared.eval_problems)
+        self._rows = from_main(
+            self.main, lambda: saved_rows(self.directory, self.recipe.evaluation, names, problems)
+        )
         self._health.recall(self.main)
 
     def _show_data(self) -> None:

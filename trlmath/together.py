@@ -1,4 +1,4 @@
-"""Work that the processes of a run share: what fails on one of them fails on all, in the same words.
+"""Work that the processes of a run share, or that one does for all: what fails on one fails on all.
 
 Else the others would wait for the one that has left, and then tell of a lost connection.
 """
@@ -7,15 +7,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
+
+from accelerate.utils import broadcast_object_list
 
 from trlmath.errors import TrlmathError
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
 class _Failed:
     process: int
     error: TrlmathError
+
+
+def from_first(value: Answer) -> Answer:
+    """What the first process passes, on every process."""
+    told = [value]
+    broadcast_object_list(told)
+    return told[0]
+
+
+def from_main(main: bool, work: Callable[[], Answer]) -> Answer:
+    """What `work` returns on the main process, on every process.
+
+    Raises:
+        TrlmathError: `work` did, on the main process; every process raises it.
+    """
+    answer: Any = None
+    if main:
+        try:
+            answer = work()
+        except TrlmathError as error:  # the others are waiting for an answer
+            answer = error
+    answer = from_first(answer)
+    if isinstance(answer, TrlmathError):
+        raise answer
+    return answer
 
 
 def gathered(

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from trlmath.errors import DataError, PluginError
-from trlmath.evaluation.together import agree, gathered
+from trlmath.together import agree, from_main, gathered
 
 
 def processes(work):
@@ -57,3 +57,23 @@ def test_agreeing_on_nothing_and_on_different_errors():
     assert processes(lambda p, gather: agree(None, gather, p)) == (None, None)
     errors = [DataError("here"), PluginError("there")]
     assert processes(lambda p, gather: agree(errors[p], gather, p)) == tuple(errors)
+
+
+@pytest.mark.parametrize("error", [None, DataError("no checkpoint is whole")])
+def test_what_the_main_process_finds_everyone_does(error, monkeypatch):
+    told, came = [], threading.Barrier(2)
+
+    def broadcast(items):
+        if items[0] is not None:
+            told.extend(items)
+        came.wait(5)
+        items[:] = told
+
+    monkeypatch.setattr("trlmath.together.broadcast_object_list", broadcast)
+
+    def work():
+        if error is not None:
+            raise error
+        return ["found"]
+
+    assert processes(lambda p, _: from_main(p == 0, work)) == (error or ["found"],) * 2
