@@ -91,3 +91,39 @@ def check_nothing_leaks(sampler, folder, exact=True):
     stopped = sampler.generate([ids], asked)[0].rollouts[0]
     assert stopped.finish_reason == "stop"
     assert stopped.text == text[: text.index(text[-1]) + 1]
+
+
+# each alone, and all together in the order that both engines take: temperature, min_p, top_k, top_p
+CUTS = (
+    {"temperature": 0.7, "top_p": 0.5},
+    {"top_k": 3},
+    {"min_p": 0.3},
+    {"temperature": 1.3, "min_p": 0.1, "top_k": 8, "top_p": 0.8},
+)
+
+
+def check_cuts(sampler, folder):
+    """Temperature, min_p, top_k and top_p leave the tokens, and with the probabilities, that they say."""
+    import torch
+
+    from trlmath.sampling import SamplingSettings
+
+    model, tokenizer = loaded(folder)
+    ids = tokenizer(PROMPT)["input_ids"]
+    with torch.no_grad():
+        logits = model(torch.tensor([ids])).logits[0, -1]
+    for cut in CUTS:
+        p = (logits / cut.get("temperature", 1.0)).softmax(-1)
+        p = torch.where(p >= cut.get("min_p", 0.0) * p.max(), p, 0.0)
+        p = torch.where(p >= p.topk(cut.get("top_k", len(p))).values[-1], p, 0.0)
+        p = p / p.sum()
+        before = p.sort(descending=True)
+        mass = before.values.cumsum(-1) - before.values  # of the likelier ones
+        p[before.indices[mass >= cut.get("top_p", 1.0)]] = 0.0
+        expected = (p / p.sum()).log()
+        assert 1 < int((p > 0).sum()) < len(p) // 2, f"{cut} cuts nothing: no test"
+        settings = SamplingSettings(**cut, max_tokens=1, seed=0)
+        rollouts = sampler.generate([ids], settings, n=128)[0].rollouts
+        assert len({r.token_ids for r in rollouts}) > 1
+        for rollout in rollouts:
+            assert abs(rollout.logprobs[0] - float(expected[rollout.token_ids[0]])) < 1e-3, cut

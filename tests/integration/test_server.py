@@ -18,11 +18,12 @@ import psutil
 import pytest
 import servers
 import torch
-from hostile import check_nothing_leaks, hostile_copy, loaded
+from hostile import check_cuts, check_nothing_leaks, hostile_copy, loaded
 from launching import metrics
 from servers import STALE, AtPhase, Proxy, bridge, changed
 from tiny import ODD, save_tiny_model
 
+import trlmath
 from trlmath.errors import EngineError
 from trlmath.recipe import parse_recipe
 from trlmath.sampling import server_process
@@ -122,6 +123,25 @@ def test_tokens_that_the_tokenizer_does_not_know_are_drawn_and_scored_alike(samp
 def test_a_models_generation_config_does_not_leak_in(sampler, folder):
     sampler.load_weights(loaded(folder)[0].named_parameters())
     check_nothing_leaks(sampler, folder)
+    check_cuts(sampler, folder)
+
+
+def test_a_policy_behind_a_url_samples_and_scores_as_the_model(sampler, folder, process):
+    model, tokenizer = loaded(folder)
+    sampler.load_weights(model.named_parameters())
+    texts = ["What is 1 + 1?", "x"]
+    with trlmath.Policy(str(folder), url=process.url, context=96) as policy:
+        groups = policy.sample(texts, SamplingSettings(max_tokens=12, seed=0), n=2)
+        scores = policy.score(texts, [g.rollouts[0] for g in groups])
+    assert [g.prompt for g in groups] == texts
+    for group, score in zip(groups, scores, strict=True):
+        rollout, start = group.rollouts[0], len(group.prompt_ids)
+        with torch.no_grad():
+            logits = model(torch.tensor([[*group.prompt_ids, *rollout.token_ids]])).logits[0, start - 1 : -1]
+        own = logits.log_softmax(-1)[range(len(rollout.token_ids)), list(rollout.token_ids)]
+        for told in (score.logprobs, rollout.logprobs):
+            torch.testing.assert_close(torch.tensor(told), own, atol=1e-4, rtol=0)
+        assert score.entropy_kind == "estimate"
 
 
 def test_half_loaded_weights_stop_the_run(sampler, policy):

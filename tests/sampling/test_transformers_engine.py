@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hostile import check_nothing_leaks, hostile_copy, loaded
+from hostile import check_cuts, check_nothing_leaks, hostile_copy, loaded
 
 from trlmath.errors import EngineError, RecipeError
 from trlmath.sampling import SamplingSettings
@@ -79,6 +79,10 @@ def test_top_k_one_is_greedy(sampler, prompts):
     greedy = sampler.generate(prompts, SamplingSettings(temperature=0, max_tokens=8))
     top1 = sampler.generate(prompts, SamplingSettings(top_k=1, max_tokens=8))
     assert [g.rollouts[0].token_ids for g in greedy] == [g.rollouts[0].token_ids for g in top1]
+
+
+def test_what_is_cut_away(sampler, tiny_dir):
+    check_cuts(sampler, tiny_dir)
 
 
 def test_stop_string_ends_and_stays_and_counts_as_finished(sampler, prompts):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from hostile import check_nothing_leaks, hostile_copy, loaded
+from hostile import check_cuts, check_nothing_leaks, hostile_copy, loaded
 
 from trlmath.sampling import SamplingSettings
 from trlmath.sampling.transformers_engine import TransformersSampler
@@ -116,3 +116,10 @@ def test_seed_repeats(engine, prompts):
 def test_a_models_generation_config_does_not_leak_in(engine, tiny_dir):
     engine.load_weights(loaded(tiny_dir)[0].named_parameters())
     check_nothing_leaks(engine, tiny_dir, exact=engine.test_dtype == "float32")
+
+
+def test_what_is_cut_away(engine, tiny_dir):
+    if engine.test_dtype != "float32":
+        pytest.skip("rounding moves what lies at a bound")
+    engine.load_weights(loaded(tiny_dir)[0].named_parameters())
+    check_cuts(engine, tiny_dir)
