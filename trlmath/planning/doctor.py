@@ -147,24 +147,18 @@ def _torch_family() -> Finding:
 def _devices() -> Finding:
     import torch
 
+    from trlmath.sampling.host_memory import GIB, host_memory
+
     if not torch.cuda.is_available():
-        memory = _memory()
-        return Finding("devices", "ok", f"no GPU; {os.cpu_count()} CPU cores{memory}")
+        _, memory = host_memory()
+        return Finding(
+            "devices", "ok", f"no GPU; {os.cpu_count()} CPU cores, {memory / GIB:.0f} GiB of memory"
+        )
     told = []
     for i in range(torch.cuda.device_count()):
         free, total = torch.cuda.mem_get_info(i)
-        told.append(
-            f"{i}: {torch.cuda.get_device_name(i)}, {free / 2**30:.0f} of {total / 2**30:.0f} GiB free"
-        )
+        told.append(f"{i}: {torch.cuda.get_device_name(i)}, {free / GIB:.0f} of {total / GIB:.0f} GiB free")
     return Finding("devices", "ok", "; ".join(told))
-
-
-def _memory() -> str:
-    try:
-        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        return ""
-    return f", {pages * size / 2**30:.0f} GiB of memory"
 
 
 def _recipe(recipe: Recipe, algorithm: str) -> Finding:

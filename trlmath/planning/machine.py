@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
-import psutil
 import torch
 
 from trlmath.errors import RecipeError
+from trlmath.sampling.host_memory import GIB, host_memory
 
-GIB = 2**30
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -41,7 +39,7 @@ def machine(gpu: str | None = None) -> Machine:
     if torch.cuda.is_available():
         total = torch.cuda.mem_get_info(0)[1]
         return Machine(True, total, f"{torch.cuda.get_device_name(0)}, {total / GIB:,.0f} GiB")
-    total = min([psutil.virtual_memory().total, *_limits()])
+    total = host_memory()[1]
     return Machine(False, total, f"this machine, no GPU, {total / GIB:,.0f} GiB")
 
 
@@ -52,16 +50,3 @@ def size(given: str) -> int:
     if not bytes_:
         raise RecipeError(f"--gpu: got {given!r}; allowed: a size such as 80GB, 24G or 40960MB.")
     return bytes_
-
-
-def _limits() -> list[int]:
-    """Memory that the container allows; empty without a limit."""
-    found = []
-    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            text = Path(file).read_text(encoding="ascii").strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            found.append(int(text))
-    return found

@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
 import torch
 from transformers import AutoConfig
 
 from trlmath.errors import EngineError
+from trlmath.sampling.host_memory import GIB, host_memory
 from trlmath.sampling.models import count_parameters
 
-GIB = 2**30
 # what vLLM takes beside weights and cache: workspace of its largest batch, sampling, CUDA graphs
 WORKSPACE = 2 * GIB
 # left to the driver, other libraries and pieces too small to use
@@ -158,9 +157,9 @@ def free_memory(on_cpu: bool) -> tuple[int, int]:
     if not on_cpu:
         torch.accelerator.empty_cache()  # what torch holds without using it is free
         return torch.accelerator.get_memory_info()
-    memory = psutil.virtual_memory()
+    free, total = host_memory()
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # every process of the run builds an engine now
-    return memory.available // here, memory.total
+    return free // here, total
 
 
 def _bytes(dtype: str) -> int:

@@ -10,7 +10,7 @@ import psutil
 import torch
 from transformers import TrainerCallback
 
-GIB = 2**30
+from trlmath.sampling.host_memory import GIB
 
 
 def memory_metrics() -> dict[str, float]:
