@@ -162,6 +162,15 @@ def test_a_colocated_engine_takes_what_is_of_use_or_there_is_room_for():
     assert engines["asleep"]["generate"] == need
 
 
+def test_an_engines_options_and_the_dtype_it_is_given_count():
+    gpu = Machine(True, 80 * 2**30, "a GPU")
+    changes = ["sampling.engine=vllm", "evaluation.enabled=false", "trainer.bf16=true"]
+    changes += ["sampling.engine_options={kv_cache_dtype: fp8, max_num_seqs: 4}"]
+    plan, _ = planned(changes, machine=gpu, longest_prompt=121)
+    engine = next(phase.parts["engine"] for phase in plan.phases if phase.name == "generate")
+    assert engine == 1_111_168 * 2 + WORKSPACE + (4 * 256 + 128) * 4096 // 4
+
+
 def test_a_shipped_recipe_whose_model_and_data_are_not_here(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     command = ["plan", "recipes/qwen2.5-math-1.5b/grpo.yaml", "--gpu", "80GB", "--json"]

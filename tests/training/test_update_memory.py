@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from tiny import save_tiny_model
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
-from trlmath.training.update_memory import activation_bytes, update_reserve
+from trlmath.training.update_memory import activation_bytes, state_bytes, update_reserve
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +53,37 @@ def test_checkpointing_keeps_less(model):
 
 @pytest.mark.parametrize(
     ("optimizer", "per_parameter"),
-    [("adamw_torch_fused", 8), ("adamw_bnb_8bit", 2), ("sgd", 0), ("lion_32bit", 4), ("muon", 4)],
+    [
+        ("adamw_torch_fused", 8),
+        ("adamw_bnb_8bit", 2.1),
+        ("paged_lion_8bit", 1.05),
+        ("sgd", 0),
+        ("lion_32bit", 4),
+        ("paged_ademamix_32bit", 12),
+        ("schedule_free_sgd", 8),  # not SGD's
+    ],
 )
-def test_optimizer_state(model, optimizer, per_parameter):
+def test_what_the_update_needs_by_optimizer(model, optimizer, per_parameter):
     count = sum(p.numel() for p in model.parameters())
-    assert update_reserve(model, optimizer, 100, False, False, asleep=True) == count * per_parameter
+    states = int(count * per_parameter)
+    assert update_reserve(model, optimizer, 100, False, False, asleep=True) == states
     awake = update_reserve(model, optimizer, 100, False, False, asleep=False)
-    assert awake == count * (per_parameter + 4) + activation_bytes(model.config, 100, 4, False)
+    assert awake == states + count * 4 + activation_bytes(model.config, 100, 4, False)
+
+
+@pytest.mark.parametrize(
+    "name", ["adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop", "adafactor"]
+)
+def test_an_optimizers_state_is_what_it_keeps(model, name, tmp_path):
+    arguments = TrainingArguments(tmp_path, optim=name, use_cpu=True, report_to="none", learning_rate=0.0)
+    optimizer = Trainer(model, arguments).create_optimizer()
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    kept = [t for state in optimizer.state.values() for t in state.values() if torch.is_tensor(t)]
+    model.zero_grad()
+    each = sum(t.nbytes for t in kept) / sum(p.numel() for p in model.parameters())
+    assert state_bytes(name, 4) == pytest.approx(each, rel=0.01, abs=0.5)
 
 
 def test_only_what_is_trained_counts(model):

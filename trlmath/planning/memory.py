@@ -17,22 +17,16 @@ from trlmath.planning.generation import decoding, scoring
 from trlmath.planning.machine import GIB, Machine
 from trlmath.planning.shapes import Shape
 from trlmath.recipe import Recipe
-from trlmath.sampling.memory_share import MARGIN, SEQUENCES, WORKSPACE, Need
+from trlmath.sampling.memory_share import (
+    MARGIN,
+    SEQUENCES,
+    WORKSPACE,
+    Need,
+    kv_bytes_per_token,
+    weight_bytes,
+)
+from trlmath.training.update_memory import state_bytes
 
-# optimizer -> bytes of its state for each trained weight; None: twice the weight's own
-_STATES: dict[str, float | None] = {
-    "adafactor": 0.1,
-    "adamw_torch_4bit": 1.1,
-    "adamw_torch_8bit": 2.1,
-    "adamw_bnb_8bit": 2.1,
-    "adamw_8bit": 2.1,
-    "paged_adamw_8bit": 2.1,
-    "lion_8bit": 1.1,
-    "paged_lion_8bit": 1.1,
-    "rmsprop_bnb_8bit": 1.1,
-    "sgd": 0.0,
-}
-_ONE_STATE = ("adagrad", "rmsprop", "lion_32bit", "paged_lion_32bit", "rmsprop_bnb", "rmsprop_bnb_32bit")
 GENERATING = ("generate", "evaluate")  # phases that a sleeping engine is awake in
 GPU_PROCESS = 0.8 * GIB  # the context of CUDA and the workspaces of its libraries
 # what a run loads after its own modules: a model's code, a tokenizer, the data, the trainer
@@ -138,9 +132,7 @@ def _held(given: Setting) -> dict[str, int]:
         if given.engine == "vllm":
             held.pop("weights")  # the engine's own are the only ones
     else:
-        name = optimizer_of(recipe)
-        one = shape.item if name in _ONE_STATE else _STATES.get(name)
-        held["optimizer"] = int(shape.trained * (2 * shape.item if one is None else one))
+        held["optimizer"] = int(shape.trained * state_bytes(optimizer_of(recipe), shape.item))
     if given.algorithm == "grpo" and recipe.trainer.get("beta", 0.0) and shape.lora is None:
         held["reference"] = weights
     if recipe.averaging and given.algorithm in ("sft", "expert_iteration"):
@@ -173,16 +165,20 @@ def engine_bytes(given: Setting, beside: int) -> int:
 def need_of(given: Setting) -> Need:
     """What the engine needs of memory."""
     recipe, shape, facts = given.recipe, given.shape, given.facts
-    evaluation = recipe.evaluation
+    evaluation, options = recipe.evaluation, recipe.sampling.engine_options
     if given.algorithm in ("sft", "evaluate"):
         together = evaluation.chunk * max(setting.n for setting in evaluation.settings)
     else:
         together = recipe.rollout.prompts_per_step * recipe.rollout.group_size // given.processes
+    # a trainer that computes in bfloat16 has its engine hold the weights in that
+    half = given.algorithm != "evaluate" and recipe.trainer.get("bf16", False)
+    dtype = "bfloat16" if half else shape.dtype
+    told = options.get("max_num_seqs")
     return Need(
-        shape.parameters * shape.item,
-        shape.cache_of_token,
+        weight_bytes(shape.parameters, dtype),
+        kv_bytes_per_token(shape.config, dtype, options.get("kv_cache_dtype") or "auto"),
         facts.longest_prompt + facts.max_tokens,
-        max(1, min(SEQUENCES, together)),
+        told if isinstance(told, int) else max(1, min(SEQUENCES, together)),
     )
 
 

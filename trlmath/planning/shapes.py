@@ -12,6 +12,7 @@ from transformers.models.qwen2 import Qwen2Config
 
 from trlmath.errors import RecipeError
 from trlmath.recipe import Recipe
+from trlmath.sampling.memory_share import kv_bytes_per_token
 from trlmath.sampling.models import located
 from trlmath.training.model import lora_config
 
@@ -72,11 +73,7 @@ class Shape:
     @property
     def cache_of_token(self) -> int:
         """Bytes of a token's keys and values over all layers, in the weights' dtype."""
-        text = self.text
-        heads = text.num_attention_heads
-        size = getattr(text, "head_dim", None) or text.hidden_size // heads
-        keys = getattr(text, "num_key_value_heads", None) or heads
-        return 2 * text.num_hidden_layers * keys * size * self.item
+        return kv_bytes_per_token(self.config, self.dtype)
 
 
 def shape_of(recipe: Recipe) -> Shape:

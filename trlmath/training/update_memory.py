@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-# bytes of optimizer state for each trained parameter, as multiples of the parameter's own size
-_STATES = {"sgd": 0.0, "adafactor": 0.1, "lion": 1.0, "muon": 1.0, "rmsprop": 1.0, "adagrad": 1.0}
-# a tensor of fewer elements keeps its states whole
-_QUANTISED = ("8bit", "4bit")
+# numbers that an optimizer keeps for each trained parameter; one that is not here: two, as Adam
+_NUMBERS = {"sgd": 0.0, "adafactor": 0.025, "adagrad": 1.0, "rmsprop": 1.0, "lion": 1.0, "ademamix": 3.0}
+# bytes of a quantised one, with the scales of its blocks and the small tensors that stay whole
+_QUANTISED = {"8bit": 1.05, "4bit": 0.55}
 
 
 def update_reserve(
@@ -25,15 +25,24 @@ def update_reserve(
     """
     trained = [p for p in model.parameters() if p.requires_grad]
     gradients = sum(p.numel() * p.element_size() for p in trained)
-    states = sum(p.numel() for p in trained) * _state_bytes(optimizer, trained)
+    size = trained[0].element_size() if trained else 0
+    states = int(sum(p.numel() for p in trained) * state_bytes(optimizer, size))
     if asleep:
-        return int(states)
+        return states
     size = 2 if bf16 else next(model.parameters()).element_size()
-    return (
-        int(states)
-        + gradients
-        + activation_bytes(model.config.get_text_config(), tokens, size, checkpointing)
-    )
+    config = model.config.get_text_config()
+    return states + gradients + activation_bytes(config, tokens, size, checkpointing)
+
+
+def state_bytes(optimizer: str, size: int) -> float:
+    """Bytes that an optimizer keeps for each trained parameter.
+
+    Args:
+        optimizer: transformers' name, ``trainer.optim``.
+        size: bytes of a parameter.
+    """
+    kind = optimizer.removeprefix("paged_").split("_")[0]
+    return _NUMBERS.get(kind, 2.0) * next((s for word, s in _QUANTISED.items() if word in optimizer), size)
 
 
 def activation_bytes(config: Any, tokens: int, size: int, checkpointing: bool) -> int:
@@ -60,12 +69,3 @@ def activation_bytes(config: Any, tokens: int, size: int, checkpointing: bool) -
     # the head is computed in pieces; one of them, in float32, forward and backward
     head = min(tokens, 1024) * config.vocab_size * 4 * 2
     return tokens * kept + head
-
-
-def _state_bytes(optimizer: str, trained: list[Any]) -> float:
-    if any(word in optimizer for word in _QUANTISED):
-        return 2.0
-    size = trained[0].element_size() if trained else 0
-    name = optimizer.lower()
-    known = [factor for word, factor in _STATES.items() if name.startswith(word) or f"_{word}" in name]
-    return (known[0] if known else 2.0) * size
