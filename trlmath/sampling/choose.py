@@ -12,8 +12,8 @@ from trlmath.sampling.engine_options import OWN_SERVER, RUNNING, check_engine_op
 
 SERVER = "server"
 
-# On a CPU, below this size the engine's bookkeeping per token costs more than its kernels save:
-# docs/engines.md has the measurement (tests/bench/bench_engines.py repeats it).
+# On a CPU, below this size a step takes as long with either engine, and vLLM starts later: docs/engines.md has
+# the measurements (tests/bench/bench_engines.py and bench_steps.py repeat them).
 SMALL_ON_CPU = 50_000_000
 
 
@@ -43,7 +43,7 @@ def choose_engine(engine: str, parameters: int, on_gpu: bool, vllm_installed: bo
     if parameters < SMALL_ON_CPU:
         return (
             "transformers",
-            f"it is faster than vLLM on a CPU for a model of {parameters / 1e6:.1f} M parameters",
+            f"on a CPU vLLM does not pay for a model of {parameters / 1e6:.1f} M parameters",
         )
     return "vllm", f"it is faster on a CPU for a model of {parameters / 1e6:.0f} M parameters"
 
