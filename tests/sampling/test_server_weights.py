@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -27,6 +29,8 @@ class RecordingConnection:
 
     def rpc(self, method, timeout=None, **arguments):
         self.calls.append(method)
+        if method == "trlmath_set_version":
+            self.version = arguments["version"]
         if method == "trlmath_load_weights":
             self.loaded = {k: v for f in Path(arguments["folder"]).iterdir() for k, v in load_file(f).items()}
             self.version = arguments["version"]
@@ -141,6 +145,81 @@ def test_a_server_with_other_weights_that_cannot_be_renewed_stops_the_run(monkey
         follower.check_unchanged([other])
     with pytest.raises(EngineError, match=r"\(those it was started with\)"):
         follower.check([RecordingConnection()])
+
+
+class RecordingClient:
+    """TRL's client without NCCL: remembers in which order it was called."""
+
+    broken = ""
+    made = ()
+
+    def __init__(self, base_url, group_port):
+        self.base_url, self.group_port, self.calls = base_url, group_port, []
+        self.session = SimpleNamespace(headers={})
+        self._get(f"{base_url}/v1/models")
+        RecordingClient.made += (self,)
+
+    def _get(self, url):
+        if "401" in self.broken:
+            raise Exception(self.broken)  # as TRL does
+        self.calls.append(("get", dict(self.session.headers)))
+
+    def init_communicator(self, device):
+        self.calls.append(("init", str(device)))
+
+    @contextmanager
+    def weight_update(self):
+        self.calls.append("begin")
+        yield
+        self.calls.append("end")
+
+    def update_named_param(self, name, tensor):
+        if "reset" in self.broken:
+            raise ConnectionResetError(self.broken)
+        self.calls.append(name)
+
+    def close_communicator(self):
+        self.calls.append("close")
+
+
+@pytest.fixture
+def nccl(monkeypatch):
+    """Servers a and b, both with a key, and what makes a transport to them."""
+    from trl.generation import vllm_client
+
+    monkeypatch.setattr(vllm_client, "VLLMClient", RecordingClient)
+    monkeypatch.setattr(RecordingClient, "made", ())
+    both = [RecordingConnection("http://a"), RecordingConnection("http://b")]
+    for connection in both:
+        connection.headers = {"Authorization": "Bearer ours"}
+    return both, lambda: server_weights.NcclTransport(both, torch.device("cuda"))
+
+
+def test_weights_go_to_every_server_by_nccl(nccl):
+    both, make = nccl
+    transport = make()
+    weights = ServerWeights(transport)
+    weights.send(tensors())
+    one, two = RecordingClient.made
+    assert one.calls == two.calls
+    assert one.calls == [("get", both[0].headers), ("init", "cuda"), "begin", "a", "b", "end"]
+    assert one.group_port != two.group_port, "chosen free: another run's may be on this host"
+    assert weights.check(both) is False
+    assert both[1].calls[:2] == ["trlmath_set_version", "/reset_prefix_cache"]
+    both[0].version = ""
+    with pytest.raises(EngineError, match="other weights"):  # its process group is gone with it
+        weights.check(both)
+    weights.close()
+    assert one.calls[-1] == "close"
+
+
+@pytest.mark.parametrize("broken", ["Request failed: 401", "connection reset by peer"])
+def test_a_failure_of_nccl_is_told_on_every_process(nccl, monkeypatch, broken):
+    monkeypatch.setattr(RecordingClient, "broken", broken)
+    shared = []
+    with pytest.raises(EngineError, match=f"by NCCL: {broken}.*sampling.transport=files"):
+        ServerWeights(nccl[1](), share=lambda told: shared.append(told) or told).send(tensors())
+    assert broken.startswith("Request") or broken in shared[-1]
 
 
 def test_a_failure_of_the_writer_is_everyones(tmp_path):

@@ -35,6 +35,13 @@ USED = {
     "trl:generation.vllm_generation.VLLMGeneration._iter_named_params": "trlmath/training/weights.py",
     "trl:generation.vllm_generation.VLLMGeneration.sync_weights": "trlmath/training/weights.py (replaced)",
     "trl:distributed.DistributedBackend.__init__": "trlmath/training/weights.py",
+    **{
+        f"trl:generation.vllm_client.VLLMClient.{name}": "trlmath/sampling/server_weights.py"
+        for name in (
+            *("__init__", "_get", "init_communicator", "weight_update", "update_named_param"),
+            "close_communicator",
+        )
+    },
     "accelerate:state.GradientState._set_sync_gradients": "trlmath/training/accumulating.py",
     "accelerate:Accelerator.no_sync": "trlmath/training/accumulating.py",
     "vllm:model_executor.layers.utils.dispatch_cpu_unquantized_gemm": (

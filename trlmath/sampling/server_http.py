@@ -47,6 +47,11 @@ class Connection:
         self.url, self.timeout = url.rstrip("/").removesuffix("/v1"), timeout
         self._key, self._explain = api_key, explain
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """What every request carries: the key, where there is one."""
+        return {"Authorization": f"Bearer {self._key}"} if self._key else {}
+
     def ask(
         self, path: str, body: Mapping[str, Any] | None = None, timeout: float | None = None, tries: int = 1
     ) -> Any:
@@ -87,9 +92,7 @@ class Connection:
         return (answer or {}).get("results", [])
 
     def _once(self, path: str, body: Mapping[str, Any] | None, timeout: float) -> Any:
-        headers = {"Content-Type": "application/json"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
+        headers = {"Content-Type": "application/json", **self.headers}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers)
         try:

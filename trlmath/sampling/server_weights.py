@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
 from trlmath.errors import EngineError
 from trlmath.sampling.server_http import Connection
+from trlmath.sampling.server_process import free_port
 from trlmath.sampling.weight_files import WeightFiles
 
 # how long the other processes wait for the writer to give a restarted server its weights again
@@ -72,20 +73,22 @@ class NcclTransport:
     """TRL's way: the trainer and the servers' workers form an NCCL group. CUDA on both sides.
 
     The servers must be started with ``weight_transfer_config: {backend: nccl}``, as `trlmath serve` does
-    for a recipe with ``sampling.transport: nccl``.
+    for a recipe with ``sampling.transport: nccl``. TRL's client knows no deadlines but NCCL's own.
+
+    Raises:
+        EngineError: a server cannot be reached, or cannot take weights this way.
     """
 
     def __init__(self, connections: Sequence[Connection], device: torch.device) -> None:
-        from trl.generation.vllm_client import VLLMClient
-
-        self.connections = connections
-        self._clients = [VLLMClient(base_url=c.url, group_port=51216 + i) for i, c in enumerate(connections)]
-        for client in self._clients:
-            client.init_communicator(device)
+        self.connections, self._clients = connections, list[Any]()
+        for connection in connections:
+            with _as_engine_error(connection.url):
+                self._clients.append(_client(connection))
+                self._clients[-1].init_communicator(device)
 
     def send(self, named_tensors: Named, number: int, version: str) -> None:
         """See `Transport.send`."""
-        with ExitStack() as stack:
+        with _as_engine_error(", ".join(c.url for c in self.connections)), ExitStack() as stack:
             for client in self._clients:
                 stack.enter_context(client.weight_update())
             for name, tensor in named_tensors:
@@ -103,6 +106,32 @@ class NcclTransport:
         """See `Transport.close`."""
         for client in self._clients:
             client.close_communicator()
+
+
+def _client(connection: Connection) -> Any:
+    """TRL's client of this server, with our key, and on a port that another run on this host has not."""
+    from trl.generation.vllm_client import VLLMClient
+
+    class Client(VLLMClient):  # type: ignore[misc]
+        def _get(self, url: str, **kwargs: Any) -> Any:
+            self.session.headers.update(connection.headers)  # the first request comes from its constructor
+            return super()._get(url, **kwargs)
+
+    return Client(base_url=connection.url, group_port=free_port())
+
+
+@contextmanager
+def _as_engine_error(where: str) -> Iterator[None]:
+    """What TRL's client raises, plain exceptions among it, as an error that every process is told."""
+    try:
+        yield
+    except EngineError:
+        raise
+    except Exception as error:
+        raise EngineError(
+            f"the server at {where} cannot be given weights by NCCL: {error}. Start it with `trlmath serve "
+            "RECIPE sampling.transport=nccl` on GPUs of its own, or use sampling.transport=files."
+        ) from error
 
 
 class ServerWeights:
