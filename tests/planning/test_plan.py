@@ -12,7 +12,7 @@ from peaks import ROOT, environment, peak_of
 from tiny import save_tiny_model
 
 from trlmath.cli import cli
-from trlmath.errors import RecipeError
+from trlmath.errors import DataError, RecipeError
 from trlmath.planning.advice import knobs
 from trlmath.planning.facts import Facts
 from trlmath.planning.generation import room
@@ -183,6 +183,14 @@ def test_a_shipped_recipe_whose_model_and_data_are_not_here(monkeypatch):
     assert told["fits"]
     engine = next(phase["parts"]["engine"] for phase in told["phases"] if phase["phase"] == "update")
     assert engine == int(0.35 * 80 * 2**30)  # as the recipe has it
+
+
+def test_what_an_iteration_could_not_draw_is_found_by_its_plan():
+    with pytest.raises(DataError, match="leaves 4 training problems, and an iteration draws 64"):
+        planned(
+            ["data.train_size=4", "rollout.prompts_per_step=4", "expert_iteration.problems_per_iteration=64"],
+            "expert_iteration",
+        )
 
 
 def test_a_model_that_nobody_knows_here(monkeypatch):

@@ -11,6 +11,7 @@ from trlmath.planning.shapes import Shape
 from trlmath.recipe import Recipe, check_components, check_sections
 from trlmath.sampling.models import located, read_model_files
 from trlmath.training.prepare import prepare
+from trlmath.training.prepare_iterations import prepare_iterations
 from trlmath.training.prepare_sft import prepare_sft
 
 # tokens of the longest prompt or example where the data is not there and no filter bounds it
@@ -69,9 +70,10 @@ def facts_of(recipe: Recipe, algorithm: str, shape: Shape, longest_prompt: int |
         evaluation = prepare_evaluation(recipe)
         longest = evaluation.context - evaluation.max_tokens
         return Facts(longest, None, (), len(evaluation.data.problems), evaluation.max_tokens)
-    prepared = prepare(recipe, moments=("example", "group" if algorithm == "grpo" else "trace"))
+    iterates = algorithm == "expert_iteration"
+    prepared = prepare_iterations(recipe) if iterates else prepare(recipe, moments=("example", "group"))
     examples: tuple[int, ...] = ()
-    if algorithm == "expert_iteration":
+    if iterates:
         step = recipe.batch.size if recipe.batch else 32
         examples = (_longest_example(recipe, prepared.longest_prompt, shape),) * step
     return Facts(

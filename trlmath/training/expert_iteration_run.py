@@ -18,12 +18,10 @@ from typing import Any
 from accelerate.utils import gather_object
 
 from trlmath.data.filtering import NamedFilter
-from trlmath.errors import DataError
 from trlmath.evaluation.report import EvaluationReport
-from trlmath.evaluation.run import EvaluationSet
 from trlmath.evaluation.sample import Sample
 from trlmath.plugins import notify
-from trlmath.recipe import Recipe, check_sections
+from trlmath.recipe import Recipe
 from trlmath.recipe.schema import BatchSection, EvaluationSetting, ExpertIterationSection
 from trlmath.reward_faults import error_shares
 from trlmath.runs.appended import cut_back
@@ -45,7 +43,8 @@ from trlmath.training.iteration_state import APPENDED, IterationState, Writers, 
 from trlmath.training.live_engine import LiveEngine
 from trlmath.training.observer import RunObserver
 from trlmath.training.phases import Progress, read_progress
-from trlmath.training.prepare import Prepared, prepare
+from trlmath.training.prepare import Prepared
+from trlmath.training.prepare_iterations import prepare_iterations, training_set
 from trlmath.training.resume import find_unfinished
 from trlmath.training.roll_out import roll_out
 from trlmath.training.run_base import TrainingRun, evaluation_numbers
@@ -229,23 +228,8 @@ class ExpertIterationRun(TrainingRun):
     # -- what the base asks for -------------------------------------------------------------------
 
     def _prepare(self) -> Prepared:
-        check_sections(self.recipe, "expert_iteration")
-        prepared = prepare(self.recipe, moments=("example", "trace"))
-        asked, rows = self.section.problems_per_iteration, len(prepared.problems)
-        if asked > rows:
-            raise DataError(
-                f"{self.recipe.data.train.name!r} leaves {rows} training problems, and an iteration draws "
-                f"{asked} different ones. Set expert_iteration.problems_per_iteration to at most {rows}, "
-                "raise data.train_size, or filter less."
-            )
-        ids = [list(tokens) for tokens in prepared.tokenizer(text=prepared.prompts)["input_ids"]]
-        self._training_set = EvaluationSet(
-            prepared.problems,
-            prepared.prompts,
-            ids,
-            prepared.rewards,
-            [reward.weight for reward in prepared.rewards],
-        )
+        prepared = prepare_iterations(self.recipe)
+        self._training_set = training_set(prepared)
         self._filters: list[NamedFilter] = [f for f in prepared.filters if f.moment == "trace"]
         return prepared
 
