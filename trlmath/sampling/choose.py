@@ -12,8 +12,8 @@ from trlmath.sampling.engine_options import OWN_SERVER, RUNNING, check_engine_op
 
 SERVER = "server"
 
-# On a CPU, below this size a step takes as long with either engine, and vLLM starts later: docs/engines.md has
-# the measurements (tests/bench/bench_engines.py and bench_steps.py repeat them).
+# On a CPU, below this size a step takes as long with either engine, and vLLM starts later: docs/engines.md
+# has the measurements (tests/bench/bench_engines.py and bench_steps.py repeat them).
 SMALL_ON_CPU = 50_000_000
 
 
