@@ -56,10 +56,18 @@ def test_the_default_recipe_leaves_a_whole_run(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.vllm
-@pytest.mark.parametrize(("dtype", "allowed"), [("float32", 1e-3), ("bfloat16", 0.15)])
-def test_training_on_vllm_generates_from_the_new_weights(tmp_path, dtype, allowed):
+@pytest.mark.parametrize(
+    ("dtype", "allowed", "more"),
+    [
+        ("float32", 1e-3, ()),
+        ("bfloat16", 0.15, ()),
+        ("float32", 1e-3, ("model.lora={r: 4, target_modules: all-linear}", "trainer.learning_rate=1e-2")),
+    ],
+    ids=["float32", "bfloat16", "an adapter"],
+)
+def test_training_on_vllm_generates_from_the_new_weights(tmp_path, dtype, allowed, more):
     directory = tmp_path / "run"
-    done = launch(*SMALL, f"run.dir={directory}", "sampling.engine=vllm", f"model.dtype={dtype}")
+    done = launch(*SMALL, f"run.dir={directory}", "sampling.engine=vllm", f"model.dtype={dtype}", *more)
     assert done.returncode == 0, done.stderr
     training = [row for row in metrics(directory) if "train/loss" in row]
     assert len(training) == 2

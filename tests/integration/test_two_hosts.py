@@ -27,14 +27,15 @@ STEPS = 10
 
 def trainer(rank, server, directory, *more):
     return [
-        *(sys.executable, "-m", "accelerate.commands.launch", "--quiet", "--multi_gpu"),
-        *("--num_machines", "2", "--num_processes", "2", "--machine_rank", str(rank)),
-        *("--main_process_ip", hosts.HOSTS["tm-a"], "--main_process_port", "29611"),
-        *("--mixed_precision", "no", "--dynamo_backend", "no", "recipes/grpo.py"),
+        *(sys.executable, "-m", "accelerate.commands.launch", "--quiet"),
+        *("--config_file", "recipes/accelerate/multi_node.yaml", "--num_processes", "2"),
+        *("--machine_rank", str(rank), "--main_process_ip", hosts.HOSTS["tm-a"], "recipes/grpo.py"),
         *("rollout.prompts_per_step=4", "rollout.group_size=4", "sampling.max_tokens=32"),
         *("evaluation.enabled=false", f"trainer.max_steps={STEPS}", "trainer.ddp_timeout=20"),
         *("checks.reward_timeout=10", "run.checkpoint_every=2", "run.report=false"),
-        *("sampling.mode=server", f"sampling.url={server}", f"run.dir={directory}", *more),
+        *("sampling.mode=server", f"sampling.url={server}", f"run.dir={directory}"),
+        # the host that is cut off may be waiting for the server then, which is on the other one
+        *("sampling.request_timeout=20", *more),
     ]
 
 
