@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from made_up_server import send_json, serving
 
 from trlmath.errors import EngineError
 from trlmath.sampling import SamplingSettings
@@ -17,47 +16,30 @@ from trlmath.sampling.server_engine import ServerSampler
 def server():
     """A server whose answers a test can change; `asked` keeps what it was asked."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self._send(200, {"data": [{"id": "m", "max_model_len": 64}]})
+    def answer(handler, text):
+        if text is None:
+            return send_json(handler, {"data": [{"id": "m", "max_model_len": 64}]})
+        body = json.loads(text)
+        http.asked.append((handler.path, body))
+        if handler.path == "/tokenize":
+            return send_json(handler, {"tokens": [1, 2]})
+        if http.fail:
+            return send_json(handler, {"error": "out of memory"}, 500)
+        choices = [
+            {
+                "index": i,
+                "text": f"t{body['prompt'][0]}",
+                "token_ids": [7, 8],
+                "finish_reason": http.finish,
+                "logprobs": {"token_logprobs": [-0.5, -1.0]},
+            }
+            for i in reversed(range(body["n"]))
+        ]
+        return send_json(handler, {"choices": choices})
 
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            http.asked.append((self.path, body))
-            if self.path == "/tokenize":
-                return self._send(200, {"tokens": [1, 2]})
-            if http.fail:
-                return self._send(500, {"error": "out of memory"})
-            choices = [
-                {
-                    "index": i,
-                    "text": f"t{body['prompt'][0]}",
-                    "token_ids": [7, 8],
-                    "finish_reason": http.finish,
-                    "logprobs": {"token_logprobs": [-0.5, -1.0]},
-                }
-                for i in reversed(range(body["n"]))
-            ]
-            return self._send(200, {"choices": choices})
-
-        def _send(self, status, value):
-            text = json.dumps(value).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *args):
-            return
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.asked, http.fail, http.finish = [], False, "stop"
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
-    thread.start()
-    http.url = f"http://127.0.0.1:{http.server_port}"
-    yield http
-    http.shutdown()
-    http.server_close()
+    with serving(answer) as http:
+        http.asked, http.fail, http.finish = [], False, "stop"
+        yield http
 
 
 def test_groups_come_back_in_order_and_every_setting_is_sent(server):

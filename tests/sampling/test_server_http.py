@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from made_up_server import send, serving
 
 from trlmath.errors import EngineError
 from trlmath.sampling import server_http
@@ -19,35 +19,21 @@ def server(monkeypatch):
     """Answers with what `plan` says, one entry a request: a status, or seconds to wait."""
     monkeypatch.setattr(server_http, "RETRY_AFTER", (0.01, 0.02))
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            self.rfile.read(int(self.headers["Content-Length"] or 0))
-            http.asked += 1
-            http.headers = dict(self.headers)
-            what = http.plan.pop(0) if http.plan else 200
-            if isinstance(what, float):
-                http.gone.wait(what)
-                what = 200
-            text = json.dumps({"results": [{"version": 2}], "error": "no room"}).encode()
-            self.send_response(abs(what))
-            self.send_header("Content-Length", str(len(text) + 9 * (what < 0)))  # below 0: cut off
-            self.end_headers()
-            try:
-                self.wfile.write(text)
-            except OSError:
-                return  # who asked has given up
+    def answer(handler, _):
+        http.asked += 1
+        http.headers = dict(handler.headers)
+        what = http.plan.pop(0) if http.plan else 200
+        if isinstance(what, float):
+            http.gone.wait(what)
+            what = 200
+        text = json.dumps({"results": [{"version": 2}], "error": "no room"}).encode()
+        length = len(text) + 9 * (what < 0)  # below 0: cut off
+        send(handler, text, abs(what), **{"Content-Length": str(length)})
 
-        def log_message(self, *args):
-            return
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.asked, http.plan, http.gone = 0, [], threading.Event()
-    threading.Thread(target=http.serve_forever, daemon=True).start()
-    http.url = f"http://127.0.0.1:{http.server_port}"
-    yield http
-    http.gone.set()
-    http.shutdown()
-    http.server_close()
+    with serving(answer) as http:
+        http.asked, http.plan, http.gone = 0, [], threading.Event()
+        yield http
+        http.gone.set()
 
 
 def test_a_busy_server_is_asked_again_and_a_failing_one_is_not(server):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from made_up_server import send_json, serving
 
 from trlmath import Group, Rollout
 from trlmath.errors import EngineError
@@ -20,42 +19,27 @@ SETTINGS = SamplingSettings(temperature=0.5, top_p=0.9, max_tokens=9, stop=("</a
 def server():
     """A server whose answers a test can change; `asked` keeps what it was asked."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self._send(200, {"data": [{"id": name, "owned_by": http.owner} for name in http.names]})
+    def answer(handler, text):
+        if text is None:
+            models = [{"id": name, "owned_by": http.owner} for name in http.names]
+            return send_json(handler, {"data": models})
+        body = json.loads(text)
+        http.asked.append((handler.path, body, handler.headers.get("Authorization")))
+        if http.busy:
+            http.busy -= 1
+            return send_json(handler, {"error": "slow down"}, 429)
+        said = http.text or f"t{body.get('seed')}"
+        choice = {"message": {"content": said}} if "chat" in handler.path else {"text": said}
+        told = {
+            "choices": [choice | {"finish_reason": http.finish}],
+            "usage": {"completion_tokens": 4},
+        }
+        return send_json(handler, told if http.answers else {"error": "no"})
 
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            http.asked.append((self.path, body, self.headers.get("Authorization")))
-            if http.busy:
-                http.busy -= 1
-                return self._send(429, {"error": "slow down"})
-            said = http.text or f"t{body.get('seed')}"
-            choice = {"message": {"content": said}} if "chat" in self.path else {"text": said}
-            answer = {
-                "choices": [choice | {"finish_reason": http.finish}],
-                "usage": {"completion_tokens": 4},
-            }
-            return self._send(200, answer if http.answers else {"error": "no"})
-
-        def _send(self, status, value):
-            text = json.dumps(value).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *args):
-            return
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.asked, http.busy, http.finish, http.text, http.answers = [], 0, "stop", None, True
-    http.names, http.owner = ["m"], "someone"
-    threading.Thread(target=http.serve_forever, daemon=True).start()
-    http.url = f"http://127.0.0.1:{http.server_port}"
-    yield http
-    http.shutdown()
-    http.server_close()
+    with serving(answer) as http:
+        http.asked, http.busy, http.finish, http.text, http.answers = [], 0, "stop", None, True
+        http.names, http.owner = ["m"], "someone"
+        yield http
 
 
 def test_groups_come_back_in_order_each_completion_with_its_own_seed(server):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 import torch
+from made_up_server import send, serving
 from run_files import make_run
 
 from trlmath.data.files import read_rows
@@ -156,51 +155,29 @@ def test_what_would_write_elsewhere_or_past_us_is_refused(key):
 
 @pytest.fixture
 def server():
-    """Answers as the test's `answer(handler)` says; `seen` holds the headers that arrived."""
-    seen = []
+    """Answers with `answer`, arguments of `send`; `asked` holds paths."""
 
-    class Handler(BaseHTTPRequestHandler):
-        answer = staticmethod(lambda handler: None)
+    def answer(handler, _):
+        http.asked.append(handler.path)
+        send(handler, *http.answer[:2], **http.answer[2])
 
-        def do_GET(self):
-            seen.append((self.path, self.headers.get("Authorization")))
-            Handler.answer(self)
-
-        def log_message(self, *arguments):
-            pass
-
-    running = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=running.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{running.server_port}", Handler, seen
-    running.shutdown()
-    running.server_close()
-
-
-def send(body, status=200, **headers):
-    def answer(handler):
-        handler.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
-            handler.send_header(name, value)
-        handler.end_headers()
-        handler.wfile.write(body)
-
-    return answer
+    with serving(answer) as http:
+        http.asked = []
+        yield http
 
 
 def test_a_server_cannot_send_us_and_the_key_elsewhere(server):
-    url, handler, seen = server
-    handler.answer = staticmethod(send(b"", 302, Location=f"{url}/elsewhere"))
+    server.answer = b"", 302, {"Location": f"{server.url}/elsewhere"}
     with pytest.raises(EngineError, match="answered 302"):
-        Connection(url, 10.0, "a-key-of-ours").ask("/v1/models")
-    assert [path for path, _ in seen] == ["/v1/models"]
+        Connection(server.url, 10.0, "a-key-of-ours").ask("/v1/models")
+    assert server.asked == ["/v1/models"]
 
 
 def test_a_server_that_sends_too_much_or_too_deep_is_told(server, monkeypatch):
-    url, handler, _ = server
     monkeypatch.setattr("trlmath.sampling.server_http.MOST_BYTES", 1 << 20)
-    handler.answer = staticmethod(send(b"[" + b" " * (2 << 20) + b"]"))
+    server.answer = b"[" + b" " * (2 << 20) + b"]", 200, {}
     with pytest.raises(EngineError, match="more than 1 MiB"):
-        Connection(url, 10.0).ask("/v1/models")
-    handler.answer = staticmethod(send(b"[" * 200_000))
+        Connection(server.url, 10.0).ask("/v1/models")
+    server.answer = b"[" * 200_000, 200, {}
     with pytest.raises(EngineError, match="nested too deeply"):
-        Connection(url, 10.0).ask("/v1/models")
+        Connection(server.url, 10.0).ask("/v1/models")
