@@ -11,6 +11,7 @@ from ruamel.yaml import YAML
 
 from trlmath.errors import RecipeError
 from trlmath.recipe import load_recipe, parse_recipe, shipped_recipes
+from trlmath.recipe.owned import OWNED
 from trlmath.sampling import choose
 from trlmath.sampling.engine_options import (
     OWN_SERVER,
@@ -108,6 +109,14 @@ def test_every_option_of_a_shipped_recipe_is_vllms(vllm):
 def test_a_wrong_option_is_told_with_its_key(vllm, engine, option, value, told):
     with pytest.raises(RecipeError, match=re.compile(rf"sampling.engine_options.{option}: .*{told}", re.S)):
         check_engine_options(engine, {option: value})
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+@with_vllm
+def test_what_trls_arguments_are_sent_to_exists(vllm):
+    sent = {name.removeprefix("vllm_") for name, key in OWNED.items() if key == "sampling.engine_options"}
+    assert {"gpu_memory_utilization"} <= sent <= set(vllm_arguments(server=True))
 
 
 @pytest.mark.slow

@@ -56,23 +56,16 @@ OWNED: dict[str, str] = {
     "max_completion_length": "sampling.max_tokens",
     "max_prompt_length": "the filter prompt_length",
     "generation_kwargs": "sampling.stop, sampling.min_tokens and sampling.engine_options",
-    "repetition_penalty": _OPTIONS,
-    "cache_implementation": _OPTIONS,
-    "use_transformers_continuous_batching": _OPTIONS,
-    "transformers_continuous_batching_config": _OPTIONS,
-    "use_transformers_paged": _OPTIONS,
     "use_vllm": "sampling.engine",
     "vllm_mode": "sampling.mode",
     "vllm_server_base_url": "sampling.url",
     "vllm_server_host": "sampling.url",
     "vllm_server_port": "sampling.url",
-    "vllm_server_timeout": _OPTIONS,
-    "vllm_group_port": _OPTIONS,
+    "vllm_server_timeout": "sampling.start_timeout and sampling.request_timeout",
     "vllm_model_impl": _OPTIONS,
     "vllm_enable_sleep_mode": "sampling.sleep",
-    "vllm_structured_outputs_regex": _OPTIONS,
     "vllm_gpu_memory_utilization": _OPTIONS,
-    "vllm_max_model_length": _OPTIONS,
+    "vllm_max_model_length": "sampling.max_tokens and the filter prompt_length",
     "vllm_tensor_parallel_size": _OPTIONS,
     "reward_weights": "rewards.<i>.weight",
     # TRL prints completions as they are, and a terminal obeys what is in them
@@ -150,9 +143,22 @@ IDLE: dict[str, str] = {
     "max_tool_calling_iterations": "rollouts call no tools",
 }
 
+_OWN_DRAWS = "completions are drawn from the policy itself, which is what is trained"
+_OWN_ENGINE = "the transformers engine is trlmath's own"
+
 # and in one of them only
 IDLE_BY: dict[str, dict[str, str]] = {
-    "grpo": {**IDLE, "label_smoothing_factor": "a policy's loss has no labels to smooth"},
+    "grpo": {
+        **IDLE,
+        "label_smoothing_factor": "a policy's loss has no labels to smooth",
+        "repetition_penalty": _OWN_DRAWS,
+        "vllm_structured_outputs_regex": _OWN_DRAWS,
+        "vllm_group_port": "a free port is taken",
+        "cache_implementation": _OWN_ENGINE,
+        "use_transformers_continuous_batching": _OWN_ENGINE,
+        "transformers_continuous_batching_config": _OWN_ENGINE,
+        "use_transformers_paged": _OWN_ENGINE,
+    },
     "sft": IDLE,
     "expert_iteration": IDLE,
 }
