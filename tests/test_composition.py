@@ -14,6 +14,7 @@ from trlmath.evaluation.gates import check_gates
 from trlmath.evaluation.merge import merge_grades
 from trlmath.evaluation.run import EvaluationSet, grade_groups
 from trlmath.recipe import RewardEntry, load_recipe
+from trlmath.recipe.schema import ChecksSection
 from trlmath.rewards import build_rewards
 from trlmath.training.composed import composed_matrix
 
@@ -119,6 +120,26 @@ def test_the_trainers_matrix_is_composed_and_gathered():
     assert math.isnan(matrix[2, 1])
     assert torch.equal(matrix[3:].nan_to_num(9.0), matrix[:3].nan_to_num(9.0))
     assert [g.reward for g in calls[1].grades] == [6.0, 0.0, None], "the run's files show what was trained on"
+
+
+def test_a_rollout_that_one_reward_failed_on_is_scored_by_none(tmp_path):
+    lost, fine = Grade(None, category="reward_error", reason="it raised"), Grade(1.0)
+    columns = [[Grade(1.0, {"both": 1.0}, "both"), fine, fine], [lost, fine, Grade(None)]]
+    rewards = [fake("r1"), fake("bonus")]
+    assert [[g.reward for g in column] for column in compose(rewards, columns)] == [
+        [None, 1.0, 1.0],
+        [None, 1.0, None],
+    ]
+    merged = merge_grades([column[0] for column in compose(rewards, columns)], [1, 1])
+    assert (merged.reward, merged.category, merged.reason) == (None, "reward_error", "it raised")
+    assert merged.parts == {"both": 1.0}
+    (tmp_path / "mine.py").write_text("def mine(completions):\n    return [1.0 for _ in completions]\n")
+    (mine,) = build_rewards(
+        [RewardEntry(name=f"{tmp_path}/mine.py:mine")], ChecksSection(on_reward_error="unscorable")
+    )
+    calls = [SimpleNamespace(reward=mine, grades=grades) for grades in columns]
+    matrix = composed_matrix(torch.ones(3, 2), calls, SimpleNamespace(gather=lambda t: t))
+    assert matrix.isnan().tolist() == [[True, True], [False, False], [False, True]]
 
 
 def test_a_gate_that_names_nothing_is_found_before_a_weight_is_loaded():

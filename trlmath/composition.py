@@ -1,7 +1,8 @@
 """How several rewards make one: scaled, clipped, gated by another, weighted by a schedule; pure.
 
 A reward's value goes through ``scale``, then ``clip``, then ``only_if``; the sum takes ``weight`` times the
-schedule's factor of it. None (not scorable) stays None.
+schedule's factor of it. None (not scorable) stays None. A rollout that a reward failed on is not scored by
+the others either: without the failed reward it would seem worse than its group.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trlmath.errors import RecipeError, nearest
+from trlmath.reward_faults import failed
 from trlmath.types import Grade
 
 
@@ -77,19 +79,23 @@ def compose(rewards: Sequence[Any], by_reward: Sequence[Sequence[Grade]]) -> lis
     Raises:
         RecipeError: an ``only_if`` names no other reward and no part of any.
     """
-    if all(rule_of(reward).plain for reward in rewards):
-        return [list(grades) for grades in by_reward]
-    composed = []
+    composed: list[list[Grade]] = []
     for number, (reward, grades) in enumerate(zip(rewards, by_reward, strict=True)):
         rule = rule_of(reward)
         gates: Sequence[float | None] = [1.0] * len(grades)
         if rule.only_if is not None:
             gates = _gates(rule.only_if, number, rewards, by_reward)
         composed.append([_apply(rule, grade, gate) for grade, gate in zip(grades, gates, strict=True)])
-    return composed
+    lost = {number for grades in by_reward for number, grade in enumerate(grades) if failed(grade)}
+    return [
+        [replace(grade, reward=None) if number in lost else grade for number, grade in enumerate(grades)]
+        for grades in composed
+    ]
 
 
 def _apply(rule: Rule, grade: Grade, gate: float | None) -> Grade:
+    if rule.plain:
+        return grade
     if grade.reward is None or gate is None:
         return replace(grade, reward=None)
     return replace(grade, reward=rule.value(grade.reward) if gate > 0 else 0.0)

@@ -117,13 +117,22 @@ def unscored(fault: Exception) -> Grade:
     return Grade(None, category=REWARD_ERROR, reason=hidden(str(fault)))  # it goes into the run's files
 
 
+def failed(grade: Grade) -> bool:
+    """Whether a reward failed on the rollout of this grade."""
+    return grade.reward is None and grade.category == REWARD_ERROR
+
+
+def may_fail(reward: Any) -> bool:
+    """Whether the recipe lets a run go on when this reward fails; the same on every process."""
+    return hasattr(reward, "faults") and reward.faults.policy.on_error == "unscorable"
+
+
 def error_shares(rewards: Iterable[Any], gather: Callable[[list[Any]], list[Any]]) -> dict[str, float]:
     """Of each reward, the rollouts it failed on / rollouts since last asked, over all processes.
 
     ``rewards/<name>/errors``; nothing under ``on_reward_error: stop``, which every process reads alike.
     """
-    records = {r.name: r.faults for r in rewards if hasattr(r, "faults")}
-    records = {name: record for name, record in records.items() if record.policy.on_error == "unscorable"}
+    records = {r.name: r.faults for r in rewards if may_fail(r)}
     if not records:
         return {}
     counts = gather([{name: (record.failed, record.seen) for name, record in records.items()}])

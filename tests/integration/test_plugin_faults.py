@@ -111,6 +111,26 @@ def test_unscorable_rollouts_have_no_advantage_and_are_counted(reward, tmp_path,
     assert capfd.readouterr().err.count("rollouts cannot be scored") == 1
 
 
+def test_a_rollout_that_the_second_reward_fails_on_has_no_advantage(reward, tmp_path):
+    overrides = reward(
+        """
+        def mine(completions):
+            return [None if i == 1 else float("nan") if i == 2 else 1.0 for i, _ in enumerate(completions)]
+        """,
+        "checks.on_reward_error=unscorable",
+        "rollout.group_size=4",
+        "trainer.max_steps=1",
+        "rewards.1=format",
+    )
+    run(overrides)
+    table = pyarrow.parquet.read_table(tmp_path / "run" / "rollouts" / "step-000000.parquet").to_pylist()
+    assert [row["category"] == "reward_error" for row in table] == [n == 2 for n in range(8)]
+    assert table[2]["reward"] is None
+    assert table[2]["advantage"] == 0.0
+    assert all(row["advantage"] for row in table[:2]), "None stays out of the sum, and the rest counts"
+    assert metrics(tmp_path / "run")[0]["train/unscorable"] == 1 / 8
+
+
 def test_a_reward_that_raises_for_ever_ends_an_unscorable_run(reward):
     overrides = reward(
         "def mine(completions):\n    raise OSError('the judge is gone')\n",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trlmath.reward_faults import failed
 from trlmath.types import Grade
 
 
 def merge_grades(grades: Sequence[Grade], weights: Sequence[float], names: Sequence[str] = ()) -> Grade:
-    """One grade of several rewards': weighted reward, all parts, first category.
+    """One grade of several rewards': weighted reward, all parts, first category; a failure goes before it.
 
     A part that an earlier reward has as well is called ``<reward>/<part>``, by the rewards' `names`; without
     names the earlier one's stands.
@@ -21,5 +22,5 @@ def merge_grades(grades: Sequence[Grade], weights: Sequence[float], names: Seque
                 parts[part] = value
             elif names:
                 parts[f"{names[number]}/{part}"] = value
-    told = next((g for g in grades if g.category), grades[0])
+    told = next((g for g in grades if failed(g)), next((g for g in grades if g.category), grades[0]))
     return Grade(sum(scored) if scored else None, parts, told.category, told.reason, told.span)

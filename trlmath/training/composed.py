@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from trlmath.composition import compose, rule_of
+from trlmath.reward_faults import may_fail
 
 
 def composed_matrix(matrix: torch.Tensor, calls: Sequence[Any], accelerator: Any) -> torch.Tensor:
-    """Apply each reward's scale, clip and gate, to the grades that `calls` keep and to the matrix.
+    """Apply each reward's scale, clip and gate, and that of failures, to `calls`' grades and to the matrix.
 
     Args:
         matrix: [rows of all processes, rewards], as the rewards returned them; NaN where not scorable.
@@ -24,7 +25,7 @@ def composed_matrix(matrix: torch.Tensor, calls: Sequence[Any], accelerator: Any
     Raises:
         RecipeError: an ``only_if`` names no other reward and no part of any.
     """
-    if all(rule_of(call.reward).plain for call in calls):
+    if all(rule_of(call.reward).plain and not may_fail(call.reward) for call in calls):
         return matrix
     composed = compose([call.reward for call in calls], [call.grades for call in calls])
     for call, grades in zip(calls, composed, strict=True):
