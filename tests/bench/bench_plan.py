@@ -21,11 +21,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from peaks import ROOT, environment, peak_of
+from random_models import random_qwen2
 
-SHAPES = {  # hidden, layers, intermediate, heads, key-value heads, vocabulary
-    "20M": (384, 10, 1024, 6, 2, 12_000),
-    "135M": (576, 30, 1536, 9, 3, 49_152),
-}
 REWARD = '''"""A reward that differs within each group, whatever the completion."""
 import zlib
 
@@ -84,29 +81,13 @@ def model_of(size: str, folder: Path) -> str:
     """A random Qwen2 of that size with nano's tokenizer, or nano itself."""
     if size == "nano":
         return size
-    import torch
-    from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+    from transformers import AutoTokenizer
 
     from trlmath.data.nano import MODEL_DIR
 
     where = folder / size
     if not where.exists():
-        hidden, layers, intermediate, heads, key_values, vocabulary = SHAPES[size]
-        torch.manual_seed(0)
-        config = Qwen2Config(
-            vocab_size=vocabulary,
-            hidden_size=hidden,
-            intermediate_size=intermediate,
-            num_hidden_layers=layers,
-            num_attention_heads=heads,
-            num_key_value_heads=key_values,
-            max_position_embeddings=4096,
-            tie_word_embeddings=True,
-            pad_token_id=1,
-            eos_token_id=0,
-            bos_token_id=None,
-        )
-        Qwen2ForCausalLM(config).save_pretrained(where)
+        random_qwen2(size).save_pretrained(where)
         AutoTokenizer.from_pretrained(MODEL_DIR).save_pretrained(where)
     return str(where)
 
@@ -136,7 +117,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--sizes", nargs="+", choices=["nano", *SHAPES], default=["nano", *SHAPES])
+    sizes = list(dict.fromkeys(size for size, *_ in CASES.values()))
+    parser.add_argument("--sizes", nargs="+", choices=sizes, default=sizes)
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--keep", type=Path, help="folder for models and runs; default: a temporary one")

@@ -19,7 +19,8 @@ from pathlib import Path
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from updates import MODELS, OurUpdate, PeakMemory, Shape, model_of, rollouts, seconds, useful_flops
+from random_models import SIZES
+from updates import OurUpdate, PeakMemory, Shape, model_of, rollouts, seconds, useful_flops
 
 BASE = Shape(rollouts=64, group=8, prompt=(120, 120), median=100, longest=512, flat=0.0)
 CASES = {
@@ -39,7 +40,7 @@ CASES = {
 def measure(name: str, options: argparse.Namespace) -> dict[str, float]:
     """Time, memory and tokens of one case, in this process."""
     shape = CASES[name]
-    batch = rollouts(shape, MODELS[options.model][-1])
+    batch = rollouts(shape, SIZES[options.model][-1])
     side = OurUpdate(model_of(options.model), shape, options.budget, loss_type="dapo")
     with PeakMemory() as peak:
         taken = seconds(side, batch, options.clock)
@@ -55,7 +56,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", choices=list(MODELS), default="1M")
+    parser.add_argument("--model", choices=list(SIZES), default="1M")
     parser.add_argument("--budget", type=int, default=4096, help="rollout.microbatch_tokens")
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu: on a busy machine")
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))

@@ -20,8 +20,8 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
+from random_models import SIZES
 from updates import (
-    MODELS,
     OurUpdate,
     PeakMemory,
     Shape,
@@ -46,7 +46,7 @@ def main() -> None:
         return
     uneven, uniform = shapes(options)
     peak = matmul_peak(options.clock)
-    folder, vocabulary = model_of(options.model), MODELS[options.model][-1]
+    folder, vocabulary = model_of(options.model), SIZES[options.model][-1]
     print(
         f"{options.model} parameters, {torch.get_num_threads()} threads, budget {options.budget} tokens, "
         f"TRL {options.trl_rows} rows a forward; {options.repeats} repeats in turn, {options.clock} time"
@@ -112,7 +112,7 @@ def memory(options: argparse.Namespace) -> float:
     """MiB that one side's update grows this process by; the second of two, so that buffers are there."""
     shape, _ = shapes(options)
     folder = model_of(options.model)
-    batch = rollouts(shape, MODELS[options.model][-1])
+    batch = rollouts(shape, SIZES[options.model][-1])
     side = (
         TrlUpdate(folder, shape, options.trl_rows)
         if options.side == "trl"
@@ -140,7 +140,7 @@ def parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--model", choices=list(MODELS), default="20M")
+    parser.add_argument("--model", choices=list(SIZES), default="20M")
     parser.add_argument("--budget", type=int, default=4096, help="rollout.microbatch_tokens")
     parser.add_argument(
         "--trl-rows", type=int, default=8, help="per_device_train_batch_size of TRL (its default)"

@@ -15,6 +15,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from random_models import random_qwen2
 from tiny import save_tiny_model
 from updating import gradient_of, plain_trl
 
@@ -39,34 +40,10 @@ class Shape:
     seed: int = 0
 
 
-MODELS = {  # hidden, layers, intermediate, heads, key-value heads, vocabulary
-    "20M": (384, 10, 1024, 6, 2, 12_000),
-    "5M": (256, 6, 640, 4, 2, 4_000),
-    "1M": (128, 4, 320, 4, 2, 512),
-}
-
-
 def model_of(size: str, dtype: str = "float32"):
     """A random Qwen2 of about that many parameters, and its folder (which holds a tokenizer)."""
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    hidden, layers, intermediate, heads, key_values, vocabulary = MODELS[size]
     folder = save_tiny_model(Path(tempfile.mkdtemp(prefix="bench-update-")))
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=vocabulary,
-        hidden_size=hidden,
-        intermediate_size=intermediate,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=key_values,
-        max_position_embeddings=4096,
-        tie_word_embeddings=True,
-        pad_token_id=1,
-        eos_token_id=0,
-        bos_token_id=None,
-    )
-    model = Qwen2ForCausalLM(config).to(getattr(torch, dtype))
+    model = random_qwen2(size).to(getattr(torch, dtype))
     model.save_pretrained(folder)
     return folder
 

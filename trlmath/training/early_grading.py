@@ -9,17 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from trlmath.errors import TrlmathError
+from trlmath.training.reward_calls import RewardCall
 from trlmath.types import Grade, Group
-
-
-class RewardCall(Protocol):
-    """What `MathGRPOTrainer` calls a reward by."""
-
-    reward: Any
-    early: list[Grade] | TrlmathError | None
 
 
 class EarlyGrading:

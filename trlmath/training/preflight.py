@@ -23,12 +23,12 @@ from trlmath.errors import TrainingError
 from trlmath.recipe import Recipe
 from trlmath.training.memory import GiveBack
 from trlmath.training.out_of_memory import first_line, is_out_of_memory, update_knobs
+from trlmath.training.update_memory import state_bytes
 from trlmath.training.widest import Widest
 
 # their weights and gradients are gathered and cut in ways that no_sync changes
 NOT_TRIED = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
 _PROBE = 2**14  # elements: 8-bit optimizers keep smaller tensors in full
-ADAM = 2.0  # states a weight, where an optimizer cannot be asked
 
 
 class Preflight(TrainerCallback):
@@ -127,7 +127,7 @@ def bytes_of_state(optimizer: torch.optim.Optimizer) -> float:
         tried = type(optimizer)([probe], **options)
         tried.step()
     except (TypeError, ValueError, KeyError):
-        return ADAM * first.element_size()
+        return state_bytes("adamw_torch", first.element_size())
     tensors = [v for v in tried.state[probe].values() if isinstance(v, torch.Tensor) and v.numel() > 1]
     return sum(t.numel() * t.element_size() for t in tensors) / _PROBE
 

@@ -8,6 +8,7 @@ from typing import Any
 from accelerate.utils import gather_object
 
 from trlmath.errors import TrlmathError
+from trlmath.evaluation.run import rollout_columns
 from trlmath.together import agree
 from trlmath.types import Grade, Problem
 
@@ -53,14 +54,5 @@ def raise_together(calls: Sequence[RewardCall], accelerator: Any) -> None:
 
 def rows_for_rewards(problems: Sequence[Problem]) -> list[dict[str, Any]]:
     """The columns that rewards can name, one dict a problem, all with the same keys."""
-    names = dict.fromkeys(name for problem in problems for name in problem.metadata)
-    return [
-        {
-            **{name: p.metadata.get(name) for name in names},
-            "question": p.question,
-            "answer": p.answer,
-            "solution": p.solution,
-            "trace": p.trace,
-        }
-        for p in problems
-    ]
+    columns = rollout_columns(problems)
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
