@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import threading
 import time
 
 import pytest
+import torch
 
 from trlmath import Grade
 from trlmath.components import Component
@@ -38,6 +41,13 @@ def caller(function, timeout=0.3, on_error="stop", **entry):
 
 def scores(reward, **batch):
     return [grade.reward for grade in reward(**{**BATCH, **batch})]
+
+
+def raising(error):
+    def what():
+        raise error
+
+    return what
 
 
 class Each:
@@ -214,6 +224,47 @@ def test_a_pool_of_its_own_is_no_leak():
         for _ in range(8):
             assert scores(reward) == [3, 3, 5, 4]
     assert reward.told == []
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, GeneratorExit, SystemExit])
+def test_what_is_raised_past_exception_is_named_as_well(error):
+    with pytest.raises(PluginError, match=f"reward 'mine' .* raised {error.__name__}.*number 2 of 4"):
+        caller(Each(raising(error)))(**BATCH)
+    reward = caller(Each(raising(error)), on_error="unscorable")
+    assert scores(reward) == [3.0, 3.0, None, 4.0]
+
+
+def test_an_interrupt_is_no_fault():
+    with pytest.raises(KeyboardInterrupt):
+        caller(Each(raising(KeyboardInterrupt)), on_error="unscorable")(**BATCH)
+
+
+def test_an_error_or_a_value_that_cannot_be_shown_is_named():
+    class Unspeakable(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+        __repr__ = __str__
+
+    with pytest.raises(PluginError, match="raised Unspeakable: .showing it raised RuntimeError"):
+        caller(Each(raising(Unspeakable)))(**BATCH)
+    with pytest.raises(PluginError, match="returned .showing it raised RuntimeError. .Unspeakable. as"):
+        caller(lambda completions: [Unspeakable()] * 4)(**BATCH)
+
+
+def test_what_a_reward_changes_of_the_process_is_put_back_and_told_once(tmp_path):
+    def reward(completions):
+        os.chdir(tmp_path)
+        torch.set_grad_enabled(False)
+        return [0.0] * len(completions)
+
+    before, made = os.getcwd(), caller(reward)
+    for _ in range(2):
+        made(**BATCH)
+        assert os.getcwd() == before
+        assert torch.is_grad_enabled()
+    assert ["working directory" in line for line in made.told] == [True, False]
+    assert "torch.set_grad_enabled" in made.told[1]
 
 
 def test_grades_pass_as_they_are():

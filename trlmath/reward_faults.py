@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import linecache
+import os
+import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Literal
@@ -90,11 +93,20 @@ class FaultRecord:
             )
 
     def watched(self, call: Callable[[], Any]) -> Any:
-        """Call, and look whether threads are left behind; call after call, that is told once."""
-        before = set(threading.enumerate())
+        """Call, put back what of the process was changed, and look whether threads are left behind.
+
+        Each is told once; threads, when they are left call after call.
+        """
+        before, surroundings = set(threading.enumerate()), _Surroundings()
         try:
             return call()
         finally:
+            for changed in surroundings.put_back():
+                self._once(
+                    changed,
+                    f"reward   {self.who} changed {changed}, which the run needs as it was; it is put back "
+                    "after each call. (Told once.)",
+                )
             new = [thread for thread in threading.enumerate() if thread not in before]
             _left.update(new)
             self._growing = self._growing + 1 if new else 0
@@ -110,6 +122,32 @@ class FaultRecord:
         if what not in self._told:
             self._told.add(what)
             self.tell(line)
+
+
+class _Surroundings:
+    """What of the process a call could change under a run's feet: its directory, torch's gradients."""
+
+    def __init__(self) -> None:
+        self._torch: Any = sys.modules.get("torch")  # not loaded for this alone
+        self._gradients: bool = getattr(self._torch, "is_grad_enabled", bool)()
+        self._directory = _directory()
+
+    def put_back(self) -> Iterator[str]:
+        """Yield what was changed."""
+        if self._directory is not None and _directory() != self._directory:
+            with suppress(OSError):  # it is gone
+                os.chdir(self._directory)
+            yield "the working directory"
+        if self._gradients and not self._torch.is_grad_enabled():
+            self._torch.set_grad_enabled(True)
+            yield "torch.set_grad_enabled"
+
+
+def _directory() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
 
 
 def unscored(fault: Exception) -> Grade:

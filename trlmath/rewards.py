@@ -123,7 +123,9 @@ class RewardCaller:
             raise RewardFault(f"{self._who} raised {type(error).__name__}: {error}") from error
         except Overrun as error:
             raise self._overrun(error, given, arguments) from None
-        except (Exception, SystemExit) as error:  # sys.exit() in a reward would end the run without a word
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # sys.exit() or a cancelled task would end the run without a word
             raise self._explain_raise(error, given) from error
         return self._check(answer, given["completions"], lenient)
 
@@ -215,13 +217,15 @@ class RewardCaller:
             if index is None
             else self._rollout(index, given["completions"])
         )
-        return RewardFault(f"{self._who} raised {type(error).__name__}: {error}.{tip} {told}", index)
+        return RewardFault(f"{self._who} raised {type(error).__name__}: {_text(error)}.{tip} {told}", index)
 
     def _first_raising(self, given: Mapping[str, Any]) -> int | None:
         for index in range(len(given["completions"])):
             try:
                 self._call(self.arguments(_part(given, [index])))
-            except (Exception, SystemExit):  # noqa: BLE001  (marks the rollout; the first error is the one reported)
+            except (Overrun, KeyboardInterrupt):
+                raise
+            except BaseException:  # noqa: BLE001  (marks the rollout; the first error is the one reported)
                 return index
         return None
 
@@ -259,7 +263,8 @@ class RewardCaller:
                 continue
             if not isinstance(number, numbers.Real):
                 problem = (
-                    f"{number!r} ({type(number).__name__}) as {part}; a number, None or a Grade is allowed"
+                    f"{_text(number, repr)} ({type(number).__name__}) as {part}; a number, None or a "
+                    "Grade is allowed"
                 )
             elif not -LARGEST <= number <= LARGEST:  # NaN is not in there either
                 shown = number if isinstance(number, float) else "a number over 3.4e38"
@@ -278,6 +283,14 @@ class RewardCaller:
         text = completions[index]
         shown = text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]} [...] {text[-_SHOWN // 2 :]}"
         return f"{who} {index} of {len(completions)}, {ascii(shown)}."
+
+
+def _text(thing: Any, how: Callable[[Any], str] = str) -> str:
+    """What a reward raised or returned, as text; it may be of a class that cannot be shown."""
+    try:
+        return how(thing)
+    except Exception as error:  # noqa: BLE001  (the fault at hand is the one reported)
+        return f"(showing it raised {type(error).__name__})"
 
 
 def metric_name(name: str) -> str:
