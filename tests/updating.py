@@ -6,7 +6,6 @@ import torch
 from datasets import Dataset
 
 LOSS_TYPES = ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo")
-KEYS = ("old_per_token_logps", "ref_per_token_logps", "sampling_per_token_logps")
 
 
 def make_batch(seed=0, groups=5, size=4, longest=24, prompt=14, vocabulary=250):

@@ -17,7 +17,6 @@ class Undefined(ArithmeticError):
 
 
 CHEAP_BITS = 30_000
-HEAVY_BITS = 1_500_000
 
 
 def rational(node: Node, bits: int = CHEAP_BITS) -> Fraction | None:

@@ -21,20 +21,6 @@ _PER = re.compile(r"(?:\\text\s*\{\s*)?(?:per|an?)\s+([A-Za-z]+)\s*\}?\s*$")
 _QUOTIENT = re.compile(r"([A-Za-z]+)\s*/\s*([A-Za-z]+)\s*(\^\s*\{?[23]\}?)?\s*$")
 _BELOW = re.compile(r"/\s*(?:\\text\s*\{\s*)?([A-Za-z]{2,})\s*\}?\s*$")
 _POWER = {"2": "^2", "3": "^3", None: ""}
-_FILLER = {
-    "of",
-    "the",
-    "per",
-    "a",
-    "an",
-    "in",
-    "each",
-    "total",
-    "and",
-    "or",
-    "approximately",
-    "about",
-}
 _ALTERNATIVE = {
     "or",
     "and",

@@ -28,7 +28,6 @@ _STATED_CHOICE = re.compile(
 _OTHER_CHOICE = re.compile(
     r"\b(?:or|and|not)\b|\([A-J]\)|[,/;&]\s*\(?[A-J]\b\)?(?![a-z])|^\s*[A-J]\b(?![a-z'])"
 )
-_NO_MATH = re.compile(r"[A-Za-z .'\-]*")
 
 _SAME = {
     "no solutions": "no solution", "none exist": "no solution", "there are no solutions": "no solution",
