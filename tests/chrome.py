@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -88,15 +87,6 @@ class Chrome:
         if "exceptionDetails" in answer:
             raise AssertionError(answer["exceptionDetails"])
         return answer["result"].get("value")
-
-    def screenshot(self, path, whole=False):
-        """Write a PNG of the window, or of the whole page."""
-        options = {"captureBeyondViewport": True} if whole else {}
-        if whole:
-            size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-            options["clip"] = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        answer = self.call("Page.captureScreenshot", format="png", **options)
-        Path(path).write_bytes(base64.b64decode(answer["data"]))
 
     def call(self, method, **parameters):
         """Send one command and return its result; what happens meanwhile is noted."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+import launching
+from launching import ROOT
 
 
 def peak_of(script: str, overrides: list[str], log: Path) -> float:
@@ -36,5 +36,5 @@ def high_water(pid: int) -> float:
 
 
 def environment() -> dict[str, str]:
-    """One thread, no GPU, no network."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
+    """As `launching` has it, and no network."""
+    return {**launching.environment(), "HF_HUB_OFFLINE": "1"}
