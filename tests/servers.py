@@ -10,6 +10,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -127,15 +128,16 @@ class AtPhase:
 
         self.phase, self.strike, self.left, self.struck_at = phase, strike, after, None
         self.allowed = None  # seconds it had before
-        asked = Connection._once
+        asked, one_at_a_time = Connection._once, threading.Lock()
 
         def watched(connection, path, body, timeout):
-            if self.struck_at is None and phase_of(path, body or {}) == self.phase:
-                self.left -= 1
-                if self.left == 0:
-                    self.struck_at = time.monotonic()
-                    self.strike()
-                    self.allowed = connection.timeout
+            with one_at_a_time:
+                if self.struck_at is None and phase_of(path, body or {}) == self.phase:
+                    self.left -= 1
+                    if self.left == 0:
+                        self.struck_at = time.monotonic()
+                        self.strike()
+                        self.allowed = connection.timeout
             if self.struck_at is not None:
                 timeout = min(timeout, seconds or timeout)
             return asked(connection, path, body, timeout)

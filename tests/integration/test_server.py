@@ -15,6 +15,7 @@ import time
 from contextlib import ExitStack
 
 import psutil
+import pyarrow.parquet
 import pytest
 import servers
 import torch
@@ -222,12 +223,25 @@ def test_an_adapter_arrives_merged_and_fresh(folder, process, tmp_path, monkeypa
     assert not (tmp_path / "stale" / "metrics.jsonl").exists(), "nothing was learnt from old rollouts"
 
 
-PHASES = {"check": 4, "generate": 7, "load": 2, "score": 2}  # after so many requests: in the second step
+def questions(directory):
+    """Of every rollout, in order."""
+    files = sorted((directory / "rollouts").glob("*.parquet"))
+    return [pyarrow.parquet.read_table(file)["question"].to_pylist() for file in files]
+
+
+@pytest.fixture(scope="module")
+def asked(folder, tmp_path_factory):
+    """What a run asks that nothing happens to, and that has no server."""
+    return questions(servers.train(folder, tmp_path_factory.mktemp("unbroken") / "run").directory)
+
+
+# after so many requests: in the second step, and before any other of its phase, which would wait for longer
+PHASES = {"check": 4, "generate": 5, "load": 2, "score": 2}
 
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_server_that_hangs_in_a_phase_ends_the_run_in_time_and_serves_the_next(
-    folder, process, tmp_path, phase, monkeypatch
+    folder, process, tmp_path, phase, monkeypatch, asked
 ):
     def stop():
         os.killpg(process.process.pid, signal.SIGSTOP)
@@ -241,21 +255,23 @@ def test_a_server_that_hangs_in_a_phase_ends_the_run_in_time_and_serves_the_next
     finally:
         os.killpg(process.process.pid, signal.SIGCONT)
     monkeypatch.undo()
-    goes_on(folder, tmp_path / "run", process.url)
+    goes_on(folder, tmp_path / "run", process.url, asked)
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_server_that_is_gone_in_a_phase_ends_the_run_in_time(folder, proxy, tmp_path, phase, monkeypatch):
+def test_a_server_that_is_gone_in_a_phase_ends_the_run_in_time(
+    folder, proxy, tmp_path, phase, monkeypatch, asked
+):
     at = AtPhase(monkeypatch, phase, proxy.send, after=PHASES[phase])
     with pytest.raises(EngineError, match="no vLLM server answers at .*the same command"):
         servers.train(folder, tmp_path / "run", proxy.url)
     assert 3.5 < time.monotonic() - at.struck_at < 30, "asked three times"
     proxy.start()
-    goes_on(folder, tmp_path / "run", proxy.url)
+    goes_on(folder, tmp_path / "run", proxy.url, asked)
 
 
-def goes_on(folder, directory, url):
-    """The run ended with an error after its first step; the same command finishes it."""
+def goes_on(folder, directory, url, asked):
+    """The run ended with an error after its first step; the same command finishes it, asking the same."""
     told = json.loads((directory / "manifest.json").read_text())
     assert (told["status"], told["step"]) == ("failed", 1)
     assert "the server at" in told["error"] or "no vLLM server answers" in told["error"]
@@ -264,6 +280,7 @@ def goes_on(folder, directory, url):
     assert [row["step"] for row in rows] == [1, 2, 3]
     assert all(row["engine/freshness"] < 1e-5 for row in rows)
     assert run.trainer.sampler.weights_version == 3, "counted on, not anew"
+    assert questions(directory) == asked
 
 
 def test_a_server_that_dies_while_it_starts(folder, tmp_path):
