@@ -34,6 +34,20 @@ def run(*arguments):
     return done.output
 
 
+def test_names_stay_whole_in_a_pipe_and_in_80_columns(tmp_path):
+    name = "nano-grpo-with-a-long-name-20260131-101500"
+    make_run(tmp_path / name)
+    with (tmp_path / name / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 99, "train/completions/mean_terminated_length": 3.0, "train/loss": 0.1}\n')
+    piped = CliRunner().invoke(cli, ["runs", "list", str(tmp_path)], env={"COLUMNS": None})
+    assert f" {name} " in piped.output
+    assert piped.output.startswith("1 run in")
+    shown = CliRunner().invoke(cli, ["runs", "show", str(tmp_path / name)], env={"COLUMNS": "80"})
+    rows = [line for line in shown.output.splitlines() if "train/completions/mean_terminated_length" in line]
+    assert len(rows) == 1
+    assert "tokens" in rows[0]
+
+
 def test_list(folder):
     rows = json.loads(run("list", folder, "--json"))
     assert [row["name"] for row in rows] == ["a-first", "b-second", "c-now"]  # by their start

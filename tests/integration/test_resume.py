@@ -178,6 +178,7 @@ def test_ctrl_c_ends_the_step_saves_and_the_run_goes_on(tmp_path):
     # the launcher itself ends at the signal; the run ends its step
     assert status in (130, 1, -signal.SIGINT), output
     assert "stopping after this step, with a checkpoint" in output
+    assert f"go on    with the same command and run.dir={broken}" in output
     saved = sorted(p.name for p in (broken / "checkpoints").glob("checkpoint-*"))
     assert len(saved) == 1
     assert json.loads((broken / "manifest.json").read_text())["status"] == "interrupted"

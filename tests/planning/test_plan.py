@@ -44,9 +44,9 @@ def test_sizes(given, bytes_):
     assert size(given) == bytes_
 
 
-@pytest.mark.parametrize("given", ["", "big", "0GB", "-4GB", "80GBB"])
+@pytest.mark.parametrize("given", ["", "big", "0GB", "-4GB", "80GBB", "24", "24B"])
 def test_sizes_that_are_none(given):
-    with pytest.raises(RecipeError, match="allowed: a size such as 80GB"):
+    with pytest.raises(RecipeError, match="allowed: a size with its unit: 80GB"):
         size(given)
 
 

@@ -47,6 +47,6 @@ def size(given: str) -> int:
     """Bytes of ``80GB``, ``80G``, ``80 GiB``; a unit is a power of 1,024, as makers of GPUs count."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?\s*", given, re.IGNORECASE)
     bytes_ = int(float(found[1]) * _UNITS[found[2].upper()]) if found else 0
-    if not bytes_:
-        raise RecipeError(f"--gpu: got {given!r}; allowed: a size such as 80GB, 24G or 40960MB.")
+    if bytes_ < _UNITS["M"]:  # `24` is no GPU of 24 bytes
+        raise RecipeError(f"--gpu: got {given!r}; allowed: a size with its unit: 80GB, 24G, 40960MB.")
     return bytes_

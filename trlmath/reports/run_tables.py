@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from trlmath.runs.compare import (
 from trlmath.runs.metrics_table import find
 from trlmath.runs.read import StoredRun, changed_from_defaults, read_run
 
+_PIPED = 160
 # what `runs diff` shows without --all
 MAIN = ("train/reward", "train/both", "train/answer", "train/format", "train/loss", "train/entropy",
         "train/completions/mean_length", "train/completions/clipped_ratio", "train/frac_reward_zero_std",
@@ -65,9 +67,9 @@ def run_row(run: StoredRun) -> dict[str, Any]:
 
 def print_runs(rows: Sequence[dict[str, Any]], folder: str) -> None:
     """Print the list."""
-    console = PlainConsole()
+    console = _console()
     table = Table(
-        title=f"{len(rows)} runs in {visible(folder)}",
+        title=f"{len(rows)} run{'' if len(rows) == 1 else 's'} in {visible(folder)}",
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
@@ -90,7 +92,7 @@ def print_runs(rows: Sequence[dict[str, Any]], folder: str) -> None:
 
 def print_run(run: StoredRun) -> None:
     """Print one run: facts, results, last metrics, drops, recipe."""
-    console = PlainConsole()
+    console = _console()
     console.print(visible(f"{run.path}  {run.status}"), markup=False, soft_wrap=True)
     if run.manifest.get("error"):
         console.print(visible(run.manifest["error"]), markup=False)
@@ -106,8 +108,9 @@ def print_run(run: StoredRun) -> None:
         console.print(table)
     numbers = last_numbers(run)
     table = Table(title=f"metrics: mean of the last {WINDOW} steps", title_justify="left")
-    for name in ("metric", "", "unit"):
-        table.add_column(name, justify="right" if not name else "left", overflow="fold")
+    table.add_column("metric", overflow="fold")
+    table.add_column("", justify="right", overflow="fold")
+    table.add_column("unit", overflow="fold", max_width=20)  # in 80 columns TRL's names stay whole
     for metric, number in numbers.items():
         known = find(metric)
         if not metric.startswith("eval"):
@@ -132,7 +135,7 @@ def print_diff(
     Returns:
         setting -> the paired comparison.
     """
-    console = PlainConsole()
+    console = _console()
     console.print(visible(f"A {first.path}\nB {second.path}"), markup=False, soft_wrap=True)
     for title, rows in (
         ("recipe", recipe_differences(first, second)),
@@ -192,6 +195,13 @@ def _print_evaluations(
         labels = visible(f"{first.name}, {one[name]}"), visible(f"{second.name}, {two[name]}")
         print_difference(compared[name], *labels, show)
     return compared
+
+
+def _console() -> Console:
+    console = PlainConsole()
+    if not console.is_terminal and "COLUMNS" not in os.environ:  # a pipe has no width
+        console.width = _PIPED
+    return console
 
 
 def _samples(run: StoredRun) -> list[Sample]:

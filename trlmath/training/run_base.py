@@ -313,6 +313,8 @@ class TrainingRun(ABC):
             self._record_failure(error)
             if self._files and self.recipe.run.report:
                 self.display.report(self.directory)  # how far it came, and why it ended
+            if isinstance(error, KeyboardInterrupt) and self._files and self.recipe.run.resume is not False:
+                self.display.note(f"go on    with the same command and run.dir={self.directory}")
         self._close()
 
     def _record_failure(self, error: BaseException) -> None:
