@@ -50,6 +50,11 @@ def test_sizes_that_are_none(given):
         size(given)
 
 
+def test_more_rollouts_than_can_be_cut_are_refused_at_once():
+    with pytest.raises(RecipeError, match="2 prompts x 100,000,000 completions .* goes up to 100,000"):
+        planned(["rollout.group_size=100000000"])
+
+
 def test_the_parts_of_each_phase():
     plan, _ = planned()
     phases = {phase.name: phase.parts for phase in plan.phases}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trlmath.errors import RecipeError
 from trlmath.planning.facts import Facts
 from trlmath.planning.fakes import Work
 from trlmath.planning.machine import Machine
@@ -14,13 +15,25 @@ from trlmath.training.microbatches import plan, plan_shared
 from trlmath.training.sft_batches import pack
 from trlmath.training.shared_prompts import reason_against
 
+MOST_ROLLOUTS = 100_000
+"""Of one update on one process; more are a slip of the pen, and take minutes and gigabytes to cut."""
+
 
 def rollouts_work(
     recipe: Recipe, shape: Shape, facts: Facts, machine: Machine, processes: int
 ) -> tuple[Work, int]:
-    """(the widest micro-batch of GRPO's update, micro-batches of a process's step)."""
+    """(the widest micro-batch of GRPO's update, micro-batches of a process's step).
+
+    Raises:
+        RecipeError: there are more rollouts in it than can be cut.
+    """
     rollout = recipe.rollout
     prompts = max(1, rollout.prompts_per_step // (processes * rollout.updates_per_rollout))
+    if prompts * rollout.group_size > MOST_ROLLOUTS:
+        raise RecipeError(
+            f"rollout: {prompts:,} prompts x {rollout.group_size:,} completions in one update on one process; "
+            f"a plan goes up to {MOST_ROLLOUTS:,}. Lower rollout.group_size or rollout.prompts_per_step."
+        )
     keys = [number for number in range(prompts) for _ in range(rollout.group_size)]
     before, behind = [facts.longest_prompt] * len(keys), [facts.max_tokens] * len(keys)
     how = _rows_of_grpo(recipe, shape)
