@@ -31,8 +31,9 @@ def rollouts_work(
     prompts = max(1, rollout.prompts_per_step // (processes * rollout.updates_per_rollout))
     if prompts * rollout.group_size > MOST_ROLLOUTS:
         raise RecipeError(
-            f"rollout: {prompts:,} prompts x {rollout.group_size:,} completions in one update on one process; "
-            f"a plan goes up to {MOST_ROLLOUTS:,}. Lower rollout.group_size or rollout.prompts_per_step."
+            f"rollout: {prompts:,} prompts x {rollout.group_size:,} completions in one update on one "
+            f"process; a plan goes up to {MOST_ROLLOUTS:,}. Lower rollout.group_size or "
+            "rollout.prompts_per_step."
         )
     keys = [number for number in range(prompts) for _ in range(rollout.group_size)]
     before, behind = [facts.longest_prompt] * len(keys), [facts.max_tokens] * len(keys)
