@@ -43,6 +43,7 @@ def main(model_dir: str, examples: Path, out: Path) -> None:
     }
     if trainer.accelerator.is_main_process:
         torch.save(found, out)
+    torch.distributed.destroy_process_group()  # gloo's threads outlive the interpreter otherwise, at times
 
 
 if __name__ == "__main__":

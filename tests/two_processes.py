@@ -89,6 +89,7 @@ def main(model_dir: str, batches: Path, out: Path, how: str) -> None:
         vars(trainer).update(before)
     if rank == 0:
         torch.save(found, out)
+    torch.distributed.destroy_process_group()  # gloo's threads outlive the interpreter otherwise, at times
 
 
 if __name__ == "__main__":
