@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "tensorboard", "ruff")
 TOOLS += ("build", "hatchling", "editables")
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-TESTS = ["-m", "not slow and not vllm", "--ignore=tests/integration", "--ignore=tests/bench", "tests"]
+TESTS = ["-m", "not slow and not vllm", "tests"]
+TESTS += [f"--ignore=tests/{room}" for room in ("bench", "campaigns", "conformance", "integration")]
 
 
 def lowest(requirement: str) -> str:

@@ -26,14 +26,14 @@ def campaign(script, folder, *arguments):
 
 
 def test_runs_of_every_recipe_end_as_if_never_killed(tmp_path):
-    told = campaign("kills.py", tmp_path, "--kills", "8", "--each")
+    told = campaign("kills.py", tmp_path, "--kills", "4", "--each")
     assert "expert_iteration-3: killed in" in told
     assert "\nidentical " in told
 
 
 def test_two_processes_do_too(tmp_path):
     assert "\nidentical " in campaign(
-        "kills.py", tmp_path, "--kills", "2", "--recipe", "grpo", "--processes", "2"
+        "kills.py", tmp_path, "--kills", "1", "--recipe", "grpo", "--processes", "2"
     )
 
 
