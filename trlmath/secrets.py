@@ -32,8 +32,9 @@ _NAME_OF_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 
 def without_values(text: str) -> str:
     """Return `text` with the values of secret environment variables masked, and nothing else touched."""
-    for value in _values(len(os.environ)):
-        if value in text:
+    values = {os.environ.get(name, "") for name in _names(tuple(os.environ))}
+    for value in sorted(values, key=len, reverse=True):  # the longer first: one may be part of another
+        if len(value) >= _SHORTEST and value in text:
             text = text.replace(value, MASK)
     return text
 
@@ -63,7 +64,6 @@ def secrets_in(data: Any, path: str = "") -> Iterator[str]:
 
 
 @lru_cache(maxsize=2)
-def _values(variables: int) -> list[str]:
-    # read again when a variable came or went: reading all of them for every text shown would be slow
-    found = {v for name, v in os.environ.items() if len(v) >= _SHORTEST and _VARIABLE.search(name)}
-    return sorted(found, key=len, reverse=True)  # the longer first: one may be part of another
+def _names(variables: tuple[str, ...]) -> list[str]:
+    """Those that hold a secret; kept, as this is asked for every text that is shown."""
+    return [name for name in variables if _VARIABLE.search(name)]

@@ -55,6 +55,16 @@ def test_what_is_none(text):
     assert hidden(text) == text
 
 
+def test_a_secret_that_is_exchanged_is_known_at_once(monkeypatch):
+    monkeypatch.setenv("SOME_TOKEN", "first-of-them")
+    assert hidden("first-of-them") == "***"
+    monkeypatch.setenv("SOME_TOKEN", "second-of-them")
+    assert hidden("second-of-them") == "***"
+    monkeypatch.delenv("SOME_TOKEN")
+    monkeypatch.setenv("OTHER_TOKEN", "third-of-them")
+    assert hidden("third-of-them") == "***"
+
+
 def test_secrets_in_plain_data():
     given = {
         "trainer": {"hub_token": "short", "eos_token": "</s>", "run_name": TOKEN},
