@@ -63,7 +63,7 @@ def facts_of(recipe: Recipe, algorithm: str, shape: Shape, longest_prompt: int |
             sft.longest_prompt,
             len(lengths),
             tuple(lengths[:step]),
-            len(sft.eval_problems),
+            len(sft.held_out.problems),
             recipe.sampling.max_tokens,
         )
     if algorithm == "evaluate":
@@ -80,7 +80,7 @@ def facts_of(recipe: Recipe, algorithm: str, shape: Shape, longest_prompt: int |
         prepared.longest_prompt,
         len(prepared.problems),
         examples,
-        len(prepared.eval_problems),
+        len(prepared.held_out.problems),
         recipe.sampling.max_tokens,
     )
 

@@ -264,7 +264,7 @@ class ExpertIterationRun(TrainingRun):
             self._files.write_json("manifest.json", self._manifest)
             notify("run_started", run=self._view)
         names = ["before", *(f"iteration-{i}" for i in range(self.section.iterations))]
-        problems = len(self._prepared.eval_problems)
+        problems = len(self._prepared.held_out.problems)
         self._rows = from_main(
             self.main, lambda: saved_rows(self.directory, self.recipe.evaluation, names, problems)
         )

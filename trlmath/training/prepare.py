@@ -28,6 +28,21 @@ from trlmath.sampling.settings import SamplingSettings
 from trlmath.types import Problem
 
 
+@dataclass(frozen=True)
+class HeldOut:
+    """What a run is evaluated on; nothing when evaluation is off.
+
+    Attributes:
+        problems: with golds.
+        prompts: one a problem.
+        prompt_ids: their tokens.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+    prompts: list[str] = field(default_factory=list)
+    prompt_ids: list[list[int]] = field(default_factory=list)
+
+
 @dataclass(kw_only=True)
 class PreparedRun:
     """A run that can start: what every algorithm needs.
@@ -37,7 +52,7 @@ class PreparedRun:
         context: the model's context in tokens; None when its config does not say.
         longest_prompt: in tokens, over training and evaluation.
         problems: what is trained on.
-        eval_problems, eval_prompts: the held-out ones.
+        held_out: what is evaluated on.
         ledger: every row that the filters dropped.
         rows_read: training rows before the filters.
         settings: how training rollouts are drawn.
@@ -54,9 +69,7 @@ class PreparedRun:
     problems: list[Problem]
     rows_read: int
     settings: SamplingSettings
-    eval_problems: list[Problem] = field(default_factory=list)
-    eval_prompts: list[str] = field(default_factory=list)
-    eval_prompt_ids: list[list[int]] = field(default_factory=list)
+    held_out: HeldOut = field(default_factory=HeldOut)
     ledger: list[LedgerEntry] = field(default_factory=list)
 
 
@@ -96,16 +109,14 @@ def prepare(recipe: Recipe, processes: int = 1, moments: Sequence[Moment] = ("ex
     require_answers(problems, recipe.data.train.name)
     check_golds_readable(problems, recipe.data.train.name, recipe.data.unreadable_golds)
     check_enough_prompts(recipe, len(problems))
-    eval_problems = held_out(recipe)
+    kept_back = held_out(recipe, prompt, tokenizer)
     for reward in rewards:
         reward.check_columns(column_names(problems))
     check_gates(rewards, problems)
 
     prompts = [prompt_text(p, prompt, tokenizer) for p in problems]
-    eval_prompts = [prompt_text(p, prompt, tokenizer) for p in eval_problems]
     ids = tokenizer(text=prompts)["input_ids"]
-    eval_ids = tokenizer(text=eval_prompts)["input_ids"] if eval_prompts else []
-    longest = max(map(len, [*ids, *eval_ids]))
+    longest = max(map(len, [*ids, *kept_back.prompt_ids]))
     if context is not None:
         check_context(recipe, context, longest)
     return Prepared(
@@ -123,20 +134,19 @@ def prepare(recipe: Recipe, processes: int = 1, moments: Sequence[Moment] = ("ex
         prompts=prompts,
         rows_read=len(rows),
         settings=training_settings(recipe, prompt),
-        eval_problems=eval_problems,
-        eval_prompts=eval_prompts,
-        eval_prompt_ids=eval_ids,
+        held_out=kept_back,
         ledger=filtered.dropped,
     )
 
 
-def held_out(recipe: Recipe) -> list[Problem]:
-    """The problems evaluated on; none when evaluation is off."""
+def held_out(recipe: Recipe, prompt: Prompt, tokenizer: Any) -> HeldOut:
+    """What the run is evaluated on. Raises DataError."""
     if not recipe.evaluation.enabled or recipe.data.eval is None:
-        return []
+        return HeldOut()
     problems = load_problems(recipe.data.eval, "eval", recipe.data.columns)[: recipe.evaluation.limit]
     require_answers(problems, recipe.data.eval.name)
-    return problems
+    prompts = [prompt_text(p, prompt, tokenizer) for p in problems]
+    return HeldOut(problems, prompts, tokenizer(text=prompts)["input_ids"] if prompts else [])
 
 
 def training_settings(recipe: Recipe, prompt: Prompt) -> SamplingSettings:

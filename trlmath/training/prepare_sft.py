@@ -10,7 +10,6 @@ from trlmath.data.examples import default_cache
 from trlmath.data.load import column_names
 from trlmath.data.prompts import load_prompt
 from trlmath.data.sft import TraceData, read_traces
-from trlmath.data.traces import prompt_text
 from trlmath.evaluation.gates import check_gates
 from trlmath.recipe import Recipe, check_components, check_context
 from trlmath.rewards import build_rewards
@@ -42,14 +41,13 @@ def prepare_sft(recipe: Recipe) -> PreparedSft:
     tokenizer, context = read_model_directory(model_path)
     with PartialState().main_process_first():  # the others read what the first has put into the cache
         data = read_traces(recipe, prompt, tokenizer, context, default_cache())
-    eval_problems = held_out(recipe)
-    for reward in rewards if eval_problems else ():
-        reward.check_columns(column_names(eval_problems))
-    check_gates(rewards, eval_problems)
-    eval_prompts = [prompt_text(p, prompt, tokenizer) for p in eval_problems]
-    eval_ids = tokenizer(text=eval_prompts)["input_ids"] if eval_prompts else []
-    longest = max(map(len, eval_ids), default=0)
-    if context is not None and eval_ids:
+    kept_back = held_out(recipe, prompt, tokenizer)
+    if kept_back.problems:
+        for reward in rewards:
+            reward.check_columns(column_names(kept_back.problems))
+    check_gates(rewards, kept_back.problems)
+    longest = max(map(len, kept_back.prompt_ids), default=0)
+    if context is not None and longest:
         check_context(recipe, context, longest)
     return PreparedSft(
         recipe=recipe,
@@ -63,9 +61,7 @@ def prepare_sft(recipe: Recipe) -> PreparedSft:
         problems=data.trained,
         rows_read=data.rows_read,
         settings=training_settings(recipe, prompt),
-        eval_problems=eval_problems,
-        eval_prompts=eval_prompts,
-        eval_prompt_ids=eval_ids,
+        held_out=kept_back,
         ledger=data.ledger,
         data=data,
     )

@@ -150,7 +150,7 @@ class TrainingRun(ABC):
             "rows": {
                 "read": prepared.rows_read,
                 "train": len(prepared.problems),
-                "eval": len(prepared.eval_problems),
+                "eval": len(prepared.held_out.problems),
                 "dropped": dropped_by_filter(prepared.ledger),
                 "filters": rows_by_filter(
                     prepared, ("example", "trace") if self.algorithm == "sft" else ("example",)
@@ -160,7 +160,7 @@ class TrainingRun(ABC):
                 "train": {"name": prepared.recipe.data.train.name, "sha256": fingerprint(prepared.problems)},
                 "eval": {
                     "name": prepared.recipe.data.eval.name if prepared.recipe.data.eval else None,
-                    "sha256": fingerprint(prepared.eval_problems),
+                    "sha256": fingerprint(prepared.held_out.problems),
                 },
             },
             "components": components_used(prepared.recipe, self.algorithm),
@@ -172,7 +172,7 @@ class TrainingRun(ABC):
         dropped = f" ({len(prepared.ledger)} dropped: {dropped_by_filter(prepared.ledger)})"
         yield (
             f"data     {len(prepared.problems)} problems to train on{dropped if prepared.ledger else ''}, "
-            f"{len(prepared.eval_problems)} held out"
+            f"{len(prepared.held_out.problems)} held out"
         )
 
     def _show_data(self) -> None:
@@ -251,9 +251,9 @@ class TrainingRun(ABC):
             return []
         prepared, accelerator = self._prepared, self.trainer.accelerator
         data = EvaluationSet(
-            prepared.eval_problems,
-            prepared.eval_prompts,
-            prepared.eval_prompt_ids,
+            prepared.held_out.problems,
+            prepared.held_out.prompts,
+            prepared.held_out.prompt_ids,
             prepared.rewards,
             [reward.weight for reward in prepared.rewards],
         )

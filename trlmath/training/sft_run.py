@@ -60,7 +60,7 @@ class SftRun(SteppedRun):
     def _data_notes(self) -> Iterator[str]:
         for line in summary(self._prepared.data):
             yield f"data     {line}"
-        yield f"data     {len(self._prepared.eval_problems)} problems held out"
+        yield f"data     {len(self._prepared.held_out.problems)} problems held out"
 
     def _show_data(self) -> None:
         """One example as it is trained, then how many there are and of how many tokens."""
@@ -94,7 +94,7 @@ class SftRun(SteppedRun):
                 completions=together * self.processes,
                 log=self.directory / "server.log",
             )
-            probe = prepared.eval_prompt_ids[0]
+            probe = prepared.held_out.prompt_ids[0]
             self._engine = LiveEngine(trainer, make, probe, recipe.sampling.freshness)
         return trainer
 

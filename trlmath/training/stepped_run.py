@@ -99,7 +99,7 @@ class SteppedRun(TrainingRun):
         best = self.continued.facts["best"] if self.continued else None
         self._best = tuple(best) if best else None
         names = list(dict.fromkeys(["before", *self._evaluated, "after"]))
-        problems = len(self._prepared.eval_problems)
+        problems = len(self._prepared.held_out.problems)
         self._rows = from_main(
             self.main, lambda: saved_rows(self.directory, self.recipe.evaluation, names, problems)
         )
