@@ -65,7 +65,8 @@ def main() -> int:
         python = Path(folder) / "bin" / "python"
         install(python, wanted)
         print(f"lowest: installed in {time.time() - started:.0f} s: {' '.join(wanted)}", flush=True)
-        command = [str(python), "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", *(arguments or TESTS)]
+        command = [str(python), "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile"]
+        command += ["--max-worker-restart=0", *(arguments or TESTS)]
         status = subprocess.run(command, cwd=ROOT).returncode
     print(f"lowest: {time.time() - started:.0f} s in all", flush=True)
     return status

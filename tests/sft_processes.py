@@ -12,6 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import SFTConfig
 
+from trlmath.cli.launch import leave
 from trlmath.data.examples import Example
 from trlmath.recipe.schema import BatchSection
 from trlmath.training.sft import MathSFTTrainer
@@ -43,7 +44,7 @@ def main(model_dir: str, examples: Path, out: Path) -> None:
     }
     if trainer.accelerator.is_main_process:
         torch.save(found, out)
-    torch.distributed.destroy_process_group()  # gloo's threads outlive the interpreter otherwise, at times
+    leave(0)  # as a run does: what gloo still holds is not torn down
 
 
 if __name__ == "__main__":

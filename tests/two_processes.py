@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig
 
 from trlmath.builtin.advantages import GroupAdvantage
+from trlmath.cli.launch import leave
 from trlmath.sampling import SamplingSettings
 from trlmath.sampling.transformers_engine import TransformersSampler
 from trlmath.training.grpo import Algorithm, MathGRPOTrainer
@@ -89,7 +90,7 @@ def main(model_dir: str, batches: Path, out: Path, how: str) -> None:
         vars(trainer).update(before)
     if rank == 0:
         torch.save(found, out)
-    torch.distributed.destroy_process_group()  # gloo's threads outlive the interpreter otherwise, at times
+    leave(0)  # as a run does: what gloo still holds is not torn down
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def test_dropped_groups_are_refilled(tmp_path, processes):
         "evaluation.enabled=false",
         f"run.dir={directory}",
         processes=processes,
-        timeout=600,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     training = [row for row in metrics(directory) if "train/loss" in row]

@@ -55,7 +55,7 @@ def test_two_processes_take_trls_gradient_of_one(tiny_dir, tmp_path, how):
         env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true"},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

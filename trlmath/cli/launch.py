@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import json
 import logging
@@ -13,9 +14,9 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -68,8 +69,12 @@ def launch(name: str, run: Callable[[Recipe], None], check: Callable[[Recipe], N
     guard_tracebacks()
     # a launcher of several processes passes Ctrl-C on as SIGTERM
     signal.signal(signal.SIGTERM, _interrupt)
-    with readable_errors():
-        command(standalone_mode=False)
+    try:
+        with readable_errors():
+            command(standalone_mode=False)
+    except Exception:  # noqa: BLE001 - it is shown, and the end is ours
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        leave(1)
     leave(0)
 
 
@@ -101,8 +106,7 @@ def readable_errors() -> Iterator[None]:
             "another process of this run is gone, or did not answer within trainer.ddp_timeout: "
             f"{told}. Look at its output, and start the same command again on every host."
         )
-        sys.stderr.flush()
-        os._exit(1)  # leaving the group politely would wait for the one that is gone
+        _end_now(1)  # leaving the group politely would wait for the one that is gone
 
 
 def no_space(error: BaseException | None) -> bool:
@@ -144,25 +148,42 @@ def _tell(error: str) -> None:
 
 
 def leave(status: int) -> NoReturn:
-    """End the process group's state first, so that no library complains at exit.
+    """End the process.
 
-    What a reward has left running is not waited for longer than `LEAVING` seconds.
+    What a reward has left running is not waited for longer than `LEAVING` seconds. One process of several
+    ends without the interpreter's teardown: gloo's threads may still be letting go of the last exchange, for
+    which they need the interpreter's lock. Whoever waits for them with that lock in hand, as DDP's reducer
+    does when it is the group's last owner, waits for ever; an interpreter that goes away under them aborts.
     """
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
     if left_threads():
         threading.Thread(target=_end_anyway, args=(status,), daemon=True).start()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        _leave_group(torch.distributed, torch.distributed.group.WORLD, status)
     sys.exit(status)
+
+
+def _leave_group(distributed: Any, held: object, status: int) -> NoReturn:
+    """Do what an exit does, but for destructors; `held` is the group, which keeps an owner to the end."""
+    distributed.destroy_process_group()
+    while left_threads():
+        time.sleep(0.05)
+    atexit._run_exitfuncs()
+    _end_now(status)
+
+
+def _end_now(status: int) -> NoReturn:
+    with suppress(OSError, ValueError):  # nobody reads any more, or it is closed
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)
 
 
 def _end_anyway(status: int) -> NoReturn:
     time.sleep(LEAVING)
     names = ", ".join(thread.name for thread in left_threads()[:5])
     echo(f"not waiting for threads that rewards have left running: {names}", err=True)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    _end_now(status)
 
 
 def quiet_libraries() -> None:
