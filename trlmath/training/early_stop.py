@@ -15,10 +15,14 @@ class EarlyStop:
 
     Args:
         section: the recipe's.
+
+    Attributes:
+        stopped: whether training was ended; set by the run, which asks the first time before it trains.
     """
 
     def __init__(self, section: EarlyStopSection) -> None:
         self.section = section
+        self.stopped = False
         self.best: float | None = None
         self.waited = 0
 
@@ -37,13 +41,13 @@ class EarlyStop:
             self.waited += 1
         return self.waited >= self.section.patience
 
-    def state_dict(self) -> dict[str, float | int | None]:
+    def state_dict(self) -> dict[str, float | int | bool | None]:
         """What goes on from a checkpoint."""
-        return {"best": self.best, "waited": self.waited}
+        return {"best": self.best, "waited": self.waited, "stopped": self.stopped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from `state`."""
-        self.best, self.waited = state["best"], state["waited"]
+        self.best, self.waited, self.stopped = state["best"], state["waited"], state["stopped"]
 
     @property
     def why(self) -> str:

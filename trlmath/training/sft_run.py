@@ -139,8 +139,11 @@ class SftRun(SteppedRun):
         with self._averaged():
             super()._evaluate_at(step)
         if self._early_stop and self._early_stop.record(self.numbers):
-            self.trainer.control.should_training_stop = True
+            self._early_stop.stopped = self.trainer.control.should_training_stop = True
             self.display.note(f"stopped  early, at step {step}: {self._early_stop.why}")
+
+    def _ended_early(self) -> bool:
+        return self._early_stop is not None and self._early_stop.stopped
 
     def _averaged(self) -> AbstractContextManager[None]:
         return self.average.applied(self.trainer.model) if self.average else nullcontext()

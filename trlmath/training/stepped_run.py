@@ -60,6 +60,10 @@ class SteppedRun(TrainingRun):
         """Whether a run can go on from after `step` optimizer steps."""
         return True
 
+    def _ended_early(self) -> bool:
+        """Whether the run had ended before its last step where it goes on from."""
+        return False
+
     @abstractmethod
     def _widest(self) -> Widest:
         """The widest micro-batch of the update."""
@@ -129,7 +133,7 @@ class SteppedRun(TrainingRun):
             if self.recipe.checks.preflight:
                 tried = Preflight(self.trainer, self._widest, self.recipe, self.algorithm, self.display.note)
                 self.trainer.add_callback(tried)
-            ended = done >= self._steps()
+            ended = done >= self._steps() or self._ended_early()
             # where training goes on, the observer tells of the step before again
             self.watch.advance(done if ended else done - 1) if done else None
             if path and ended:
