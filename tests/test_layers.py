@@ -15,7 +15,7 @@ PACKAGE = ROOT / "trlmath"
 
 # Lowest first. A module may import from its own level and from those below it.
 LEVELS: list[set[str]] = [
-    {"errors", "secrets", "types", "together"},
+    {"errors", "secrets", "types", "together", "launcher"},
     {"grading"},
     {
         *("hookspecs", "options", "targets", "components", "plugin_trace", "plugins", "plugin_doctor"),

@@ -22,6 +22,7 @@ import click
 
 from trlmath.cli.echo import echo, guard_tracebacks
 from trlmath.errors import TrlmathError, visible
+from trlmath.launcher import follow_launcher, left_out, stop_asked
 from trlmath.recipe import Recipe, check_sections, load_recipe
 from trlmath.reward_faults import left_threads
 
@@ -69,6 +70,11 @@ def launch(name: str, run: Callable[[Recipe], None], check: Callable[[Recipe], N
     guard_tracebacks()
     # a launcher of several processes passes Ctrl-C on as SIGTERM
     signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _ctrl_c)
+    follow_launcher()
+    if told := left_out():
+        echo(f"note     {told}", err=True)
     try:
         with readable_errors():
             command(standalone_mode=False)
@@ -206,7 +212,13 @@ def _not_about_unscorable(record: logging.LogRecord) -> bool:
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
+    stop_asked()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends at once
+    raise KeyboardInterrupt
+
+
+def _ctrl_c(number: int, frame: object) -> NoReturn:
+    stop_asked()
     raise KeyboardInterrupt
 
 

@@ -23,6 +23,7 @@ from trlmath.runs.directory import RunDirectory
 from trlmath.runs.lock import open_locked
 from trlmath.runs.rollouts import drop_rollouts
 from trlmath.together import from_main
+from trlmath.training.boundary import StopAtBoundary
 from trlmath.training.display import Display
 from trlmath.training.early_stop import measured
 from trlmath.training.health_callback import HealthCheck
@@ -33,7 +34,7 @@ from trlmath.training.out_of_memory import explained
 from trlmath.training.preflight import Preflight
 from trlmath.training.resume import find_unfinished
 from trlmath.training.run_base import TrainingRun, evaluation_numbers
-from trlmath.training.stopping import StopAtBoundary, stopping_at_step_end
+from trlmath.training.stopping import stopping_at_step_end
 from trlmath.training.widest import Widest
 
 APPENDED = ("metrics.jsonl", "filters.jsonl", "evaluation/reports.jsonl")
