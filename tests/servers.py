@@ -45,14 +45,13 @@ class Walk:
 
 def bridge(sampler, reference, skip=(), dtype="float32"):
     """A trainer's `WeightBridge` around the reference's model, without a trainer."""
+    from types import SimpleNamespace
+
     from trlmath.training.weights import WeightBridge
 
-    made = WeightBridge.__new__(WeightBridge)
-    made.sampler, made.reference, made.probe, made.policy = sampler, reference, PROBE, "stop"
-    made.difference, made._dtype, made._walk = None, dtype, Walk(reference.model, skip)
-    made.took = lambda started: None
-    if hasattr(sampler, "on_renewed"):
-        sampler.on_renewed = made._compare
+    alone = SimpleNamespace(is_main_process=True, state=SimpleNamespace(deepspeed_plugin=None))
+    made = WeightBridge(sampler, reference, reference.model, alone, dtype, PROBE)
+    made._walk = Walk(reference.model, skip)
     return made
 
 

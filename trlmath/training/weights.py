@@ -12,6 +12,7 @@ from trl.generation.vllm_generation import VLLMGeneration
 
 from trlmath.errors import EngineError, say
 from trlmath.sampling.sampler import Sampler
+from trlmath.training.followed import Fingerprint, Followed
 
 # mean absolute difference of log-probabilities (nats) allowed between engine and trainer, by dtype
 FRESHNESS_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.15, "float16": 0.05}
@@ -64,6 +65,7 @@ class WeightBridge:
         self._warns = accelerator.is_main_process
         self._dtype = dtype
         self._ours: torch.Tensor | None = None  # the trainer's log-probabilities of the probe, last synced
+        self._sent, self._followed = Fingerprint(dtype), Followed(dtype)
         if policy != "off" and hasattr(sampler, "on_renewed"):
             sampler.on_renewed = self._compare
 
@@ -74,7 +76,8 @@ class WeightBridge:
             EngineError: the engine does not generate from them.
         """
         started = time.perf_counter()
-        self.sampler.load_weights(self._walk.walk())
+        walk = self._walk.walk()
+        self.sampler.load_weights(walk if self.policy == "off" else self._sent.of(walk))
         if self.policy != "off":
             self._prove()
         self.took(started)
@@ -90,16 +93,26 @@ class WeightBridge:
         ours, (prompt, completion) = self._ours, self.probe
         everywhere = getattr(self.sampler, "score_everywhere", None)
         told = everywhere or (lambda p, c: [self.sampler.score(p, c)])
-        differences = [(ours - torch.tensor(s[0])).abs().mean() for s in told([prompt], [completion])]
-        self.difference = float(torch.stack(differences).max())  # NaN stays NaN
+        theirs = [torch.tensor(scores[0]) for scores in told([prompt], [completion])]
+        self.difference = float(torch.stack([(ours - t).abs().mean() for t in theirs]).max())  # NaN stays NaN
         allowed = FRESHNESS_TOLERANCE.get(self._dtype, 0.15)
-        if self.difference <= allowed:
-            return
-        # NaN comes here too: it is stale
+        still = [self._followed.stands_still(i, self._sent.value, ours, t) for i, t in enumerate(theirs)]
+        unmoved = max((moved for moved in still if moved is not None), default=None)
+        if not self.difference <= allowed:  # NaN comes here too: it is stale
+            self._tell(
+                f"on a probe of {len(completion)} tokens the log-probabilities differ by "
+                f"{self.difference:.4f} nats on average, {allowed} is allowed for {self._dtype}"
+            )
+        elif unmoved is not None:
+            self._tell(
+                f"on a probe of {len(completion)} tokens its log-probabilities are those of before, to the bit, "
+                f"while the trainer's have moved by {unmoved:.1e} nats: new weights were sent and not taken"
+            )
+
+    def _tell(self, why: str) -> None:
         stale = (
-            f"The engine does not generate from the trainer's weights: on a probe of {len(completion)} "
-            f"tokens the log-probabilities differ by {self.difference:.4f} nats on average, {allowed} is "
-            f"allowed for {self._dtype}. Rollouts would come from an old policy. "
+            f"The engine does not generate from the trainer's weights: {why}. Rollouts would come from an old "
+            "policy. "
         )
         if self.policy == "stop":
             raise EngineError(
