@@ -9,9 +9,16 @@ from types import SimpleNamespace
 import pytest
 
 from trlmath.errors import TrainingError
+from trlmath.recipe import load_recipe
 from trlmath.recipe.schema import ChecksSection
 from trlmath.training.health import CHECKS, NAMES, Health
-from trlmath.training.health_callback import HealthCheck
+from trlmath.training.health_callback import HealthCheck, validation_of
+
+
+def recipe(*overrides, **checks):
+    return load_recipe(
+        "nano/sft", [*(f"checks.{name}={value}" for name, value in checks.items()), *overrides]
+    )
 
 
 def struck(rows, window=4):
@@ -32,6 +39,9 @@ def grpo(**changes):
         "engine/importance_sampling_ratio/mean": 1.0,
         **changes,
     }
+
+
+FALLING = [{"eval/both": x, "eval/format": 1.0} for x in (0.6, 0.54, 0.5, 0.45)]
 
 
 def test_a_run_that_learns_is_left_alone():
@@ -55,7 +65,7 @@ def test_a_run_that_learns_is_left_alone():
         (
             [{"train/loss": x} for x in (1.0, 1.01, 1.0, 0.99, 0.5, 2.5, 0.4, 3.0)],
             "oscillating_loss",
-            "from 1.000 to 1.600",
+            "went up and down 4 times in 4 steps, by over 0.15 each; before, it stayed within 0.0133",
         ),
         (
             [*[grpo()] * 4, *[grpo(**{"train/completions/mean_length": 9.0})] * 4],
@@ -63,7 +73,7 @@ def test_a_run_that_learns_is_left_alone():
             "9% as long",
         ),
         ([grpo(**{"train/completions/clipped_ratio": 1.0})] * 2, "all_truncated", "of 2 steps was cut off"),
-        ([{"eval/both": x} for x in (0.6, 0.58, 0.55, 0.5)], "falling_validation", "from 60.0% to 50.0%"),
+        (FALLING, "falling_validation", "eval/both was at 0.6 and is at 0.45, worse than noise"),
     ],
 )
 def test_each_check_strikes_and_says_how_to_switch_it_off(rows, check, words):
@@ -121,12 +131,12 @@ def test_an_expert_iteration_that_learns_is_left_alone():
         (
             [iteration(0), *({"train/loss": x} for x in (1.0, 1.01, 1.0, 0.99, 0.5, 2.5, 0.4, 3.0))],
             "oscillating_loss",
-            "from 1.000 to 1.600",
+            "went up and down 4 times in 4 steps, by over 0.15 each; before, it stayed within 0.0133",
         ),
         (
-            [row for i, x in enumerate((0.6, 0.58, 0.55, 0.5)) for row in (iteration(i), {"eval/both": x})],
+            [row for i, x in enumerate(FALLING) for row in (iteration(i), x)],
             "falling_validation",
-            "from 60.0% to 50.0%",
+            "was at 0.6 and is at 0.45",
         ),
     ],
 )
@@ -139,6 +149,7 @@ def test_each_check_strikes_in_expert_iteration(rows, check, words):
 def test_not_before_there_is_enough_to_see():
     assert struck([grpo(**{"train/frac_reward_zero_std": 1.0})] * 3) == []
     assert struck([{"eval/both": x} for x in (0.6, 0.599, 0.598, 0.597)]) == [], "a fall within the noise"
+    assert struck(FALLING[:3]) == []
     assert struck([grpo(**{"train/clip_ratio/region_mean": 0.97})] * 2) == []
     assert struck([{"train/loss": 1.0}]) == [], "SFT has no rollouts"
     assert struck([iteration(0, frac_reward_zero_std=1.0)]) == []
@@ -146,7 +157,7 @@ def test_not_before_there_is_enough_to_see():
 
 def test_every_check_of_the_recipe_exists_and_says_what_helps():
     assert {*CHECKS} < {*ChecksSection.model_fields}
-    remedies = struck([{"eval/both": x} for x in (0.6, 0.58, 0.55, 0.5)])[0].hint
+    remedies = struck(FALLING)[0].hint
     for words in (
         *("stop early", "average weights", "learning_rate", "evaluate more often", "temperature"),
         "regularise",
@@ -156,12 +167,12 @@ def test_every_check_of_the_recipe_exists_and_says_what_helps():
 
 def test_a_continued_run_is_checked_against_what_it_had_written(tmp_path):
     rows = [{"step": 0, "eval/both": 0.6, "eval/format": 1.0}, {"step": 1, "train/loss": None}]
-    rows += [{"step": i, "eval/both": x} for i, x in ((2, 0.58), (4, 0.55))]
+    rows += [{"step": i, "eval/both": x} for i, x in ((2, 0.54), (4, 0.5))]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "rollouts").mkdir()
     (tmp_path / "rollouts" / "step-000004.parquet").touch()
     said = []
-    check = HealthCheck(ChecksSection(falling_validation="stop"), said.append, lambda: tmp_path)
+    check = HealthCheck(recipe(falling_validation="stop"), said.append, lambda: tmp_path)
     check.recall(main=True)  # the lost loss among them is not acted on again
     with pytest.raises(TrainingError, match=r"falling_validation: .*step-000004\.parquet.*metrics\.jsonl"):
         check.look({"eval/both": 0.5, "eval/format": 1.0}, 6)
@@ -171,7 +182,7 @@ def test_a_continued_run_is_checked_against_what_it_had_written(tmp_path):
 def test_a_warning_is_said_once_and_off_is_off(tmp_path):
     said = []
     for action in ("warn", "off"):
-        check = HealthCheck(ChecksSection(window=2, all_truncated=action), said.append, lambda: tmp_path)
+        check = HealthCheck(recipe(window=2, all_truncated=action), said.append, lambda: tmp_path)
         for step in range(5):
             check.look(grpo(**{"train/completions/clipped_ratio": 1.0}), step)
     assert len(said) == 1
@@ -179,12 +190,40 @@ def test_a_warning_is_said_once_and_off_is_off(tmp_path):
 
 
 def test_a_step_is_looked_at_before_a_checkpoint_is_written_of_it(tmp_path):
-    check = HealthCheck(ChecksSection(), print, lambda: tmp_path)
+    check = HealthCheck(recipe(), print, lambda: tmp_path)
     control = SimpleNamespace(should_log=False, should_save=True)
     check.on_step_end(None, None, control)
     assert control.should_log
 
 
 def test_names_are_all_that_is_looked_at():
-    used = {name for row in (grpo(), iteration(0), {"eval/both": 1.0}) for name in row}
+    used = {name for row in (grpo(), iteration(0)) for name in row}
     assert used == {*NAMES}
+
+
+def test_evaluations_are_judged_by_what_the_recipe_goes_by():
+    greedy = "evaluation.settings=[{name: greedy}]"
+    judged = {
+        (): ("eval/both", "eval/reward"),
+        (greedy,): ("eval_greedy/both", "eval_greedy/reward"),
+        ("run.keep_best=eval/answer",): ("eval/answer",),
+        ("early_stop.metric=eval_greedy/format", "evaluation.every=1"): ("eval_greedy/format",),
+    }
+    for overrides, metrics in judged.items():
+        assert validation_of(recipe(*overrides), 8).metrics == metrics
+    assert validation_of(recipe("evaluation.settings=[{name: greedy, n: 4}]"), 8).completions == 32
+    downwards = validation_of(recipe("early_stop.mode=min", "evaluation.every=1"), 8)
+    assert downwards.better == -1
+
+
+def test_a_check_that_has_nothing_to_look_at_says_so_once(tmp_path):
+    said = []
+    for action in ("warn", "off"):
+        check = HealthCheck(recipe(falling_validation=action), said.append, lambda: tmp_path)
+        for step in range(3):
+            check.look({"eval_greedy/both": 0.5}, step)  # of another setting
+            check.look({"eval/format": 0.5}, step)
+    assert said == [
+        "check    falling_validation has nothing to look at: an evaluation of this recipe has no eval/both "
+        "and no eval/reward"
+    ]

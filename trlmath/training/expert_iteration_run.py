@@ -77,7 +77,9 @@ class ExpertIterationRun(TrainingRun):
         self._batch = recipe.batch or BatchSection()
         self._early_stop = EarlyStop(recipe.early_stop) if recipe.early_stop else None
         self._loaded = -1  # the weights version that the engine holds
-        self._health = HealthCheck(recipe.checks, self._tell, lambda: self.directory)
+        self._health = HealthCheck(
+            recipe, self._tell, lambda: self.directory, lambda: len(self._prepared.held_out.problems)
+        )
         super().__init__(recipe, display)
 
     # -- what a recipe calls ----------------------------------------------------------------------

@@ -10,22 +10,22 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from statistics import fmean, pstdev
+from statistics import fmean
+
+from trlmath.training.oscillation import Oscillation
+from trlmath.training.validation import EVALUATIONS, Validation
 
 Numbers = Mapping[str, float | None]
 
-# what counts as gone wrong; docs/reliability.md has this table
+# what counts as gone wrong, see oscillation.py and validation.py too; docs/reliability.md has this table
 RATIO_RANGE = (0.5, 2.0)  # mean importance ratio between engine and trainer
 CLIPPED_SHARE = 0.9  # of the tokens, in as many steps in a row:
 CLIPPED_STEPS = 3
 ENTROPY_LEFT = 0.05  # of the first window's
 LENGTH_LEFT = 0.2  # of the first window's
-LOSS_RISE = 1.2  # mean of a window over the one before, with twice the spread
-VALIDATION_FALLS = 3  # evaluations in a row, together by:
-VALIDATION_FALL = 0.05
 FLAT_ITERATIONS = 2  # of expert iteration, in a row
 
-# what is looked at; a continued run takes these from the lines that it has written
+# what is looked at, beside validation's metric; a continued run takes these from the lines it has written
 NAMES = (
     "train/iteration",
     "train/loss",
@@ -38,7 +38,6 @@ NAMES = (
     "train/completions/clipped_ratio",
     "train/clip_ratio/region_mean",
     "engine/importance_sampling_ratio/mean",
-    "eval/both",
 )
 
 
@@ -63,24 +62,25 @@ class Finding:
 class Health:
     """Follows a run's metrics, a line of ``metrics.jsonl`` at a time.
 
-    What expert iteration samples is compared with its first iteration, and each of its SFTs is looked at by
-    itself.
+    What expert iteration samples is compared with its first iteration. Its SFTs' losses are one series, in
+    which the distance from one SFT to the next does not count.
 
     Args:
         window: steps that a trend is judged by.
+        validation: what an evaluation is judged by.
     """
 
-    def __init__(self, window: int = 20) -> None:
-        self.window = window
+    def __init__(self, window: int = 20, validation: Validation | None = None) -> None:
+        self.window, self.validation = window, validation or Validation()
+        self._loss = Oscillation(window)
         self._steps: deque[Numbers] = deque(maxlen=2 * window)
         self._first: dict[str, list[float]] = {}
-        self._validation: list[float] = []
         self._sampled: list[Numbers] = []  # one of each iteration
 
     def step(self, numbers: Numbers) -> list[Finding]:
         """Take the numbers of one step, or of an evaluation, and return what is wrong now."""
-        if "eval/both" in numbers and "train/loss" not in numbers:
-            return self._after_evaluation(numbers["eval/both"])
+        if not any(name.startswith("train/") for name in numbers):
+            return self._after_evaluation(numbers)
         if "train/iteration" in numbers and "train/completions/mean_length" in numbers:
             return self._after_sampling(numbers)
         if "train/loss" not in numbers:
@@ -153,15 +153,14 @@ class Health:
     def _oscillating_loss(self) -> Finding | None:
         if "train/reward" in self._steps[-1]:  # GRPO's loss swings around 0 by its nature
             return None
-        losses = self._last("train/loss", 2 * self.window)
-        if not losses:
+        seen = self._loss.add(self._steps[-1].get("train/loss"))
+        if seen is None:
             return None
-        before, now = losses[: self.window], losses[self.window :]
-        if fmean(now) <= LOSS_RISE * fmean(before) or pstdev(now) <= 2 * pstdev(before):
-            return None
+        before = "" if seen.ranged is None else f"; before, it stayed within {seen.ranged:.3g}"
         return Finding(
             "oscillating_loss",
-            f"the loss rose from {fmean(before):.3f} to {fmean(now):.3f} and swings twice as far",
+            f"the loss went up and down {seen.turns} times in {self._loss.window} steps, by over "
+            f"{seen.size:.3g} each{before}",
             "Lower trainer.learning_rate, a larger batch.size, a longer warm-up, a tighter clip "
             "(trainer.max_grad_norm: 1.0), regularise (trainer.weight_decay).",
         )
@@ -176,6 +175,7 @@ class Health:
     def _after_sampling(self, numbers: Numbers) -> list[Finding]:
         """Expert iteration: against the first iteration; and the SFT to come begins a series of its own."""
         self._steps.clear()
+        self._loss.join()
         self._sampled.append(numbers)
         spread = [row.get("train/frac_reward_zero_std") for row in self._sampled[-FLAT_ITERATIONS:]]
         flat = len(spread) == FLAT_ITERATIONS and all(share == 1.0 for share in spread)
@@ -188,18 +188,15 @@ class Health:
         )
         return [finding for finding in found if finding is not None]
 
-    def _after_evaluation(self, both: float | None) -> list[Finding]:
-        if both is None:
-            return []
-        self._validation.append(both)
-        last = self._validation[-VALIDATION_FALLS - 1 :]
-        falls = len(last) > VALIDATION_FALLS and all(b < a for a, b in zip(last, last[1:], strict=False))
-        if not falls or last[0] - last[-1] < VALIDATION_FALL:
+    def _after_evaluation(self, numbers: Numbers) -> list[Finding]:
+        fallen = self.validation.add(numbers)
+        if fallen is None:
             return []
         return [
             Finding(
                 "falling_validation",
-                f"eval/both fell {VALIDATION_FALLS} times in a row, from {last[0]:.1%} to {last[-1]:.1%}",
+                f"{fallen.name} was at {fallen.best:.3g} and is at {fallen.last:.3g}, worse than noise "
+                f"explains for {EVALUATIONS} evaluations",
                 "Overfitting, or a policy that drifts: stop early (early_stop; GRPO: run.keep_best), average "
                 "weights (averaging), a lower trainer.learning_rate, evaluate more often, adjust "
                 "sampling.temperature, regularise (trainer.weight_decay; GRPO: trainer.beta).",

@@ -54,7 +54,9 @@ class SteppedRun(TrainingRun):
         self._evaluated: dict[str, dict[str, float]] = {}
         self._evaluating = ""
         self._best: tuple[float, str] | None = None
-        self._health = HealthCheck(recipe.checks, self._tell, lambda: self.directory)
+        self._health = HealthCheck(
+            recipe, self._tell, lambda: self.directory, lambda: len(self._prepared.held_out.problems)
+        )
         super().__init__(recipe, display)
 
     def _boundary(self, step: int) -> bool:
