@@ -24,7 +24,7 @@ from trlmath.evaluation.merge import merge_grades
 from trlmath.reward_faults import error_shares
 from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.settings import SamplingSettings
-from trlmath.training import group_filters, metrics
+from trlmath.training import group_filters, metrics, old_policy
 from trlmath.training.advantages import combine_rewards, compute_advantages
 from trlmath.training.checkpointing import Checkpointed
 from trlmath.training.composed import composed_matrix
@@ -103,7 +103,7 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
         self._groups: list[Group] = []
         self._prompts = list(prompts)
         self._asked: list[int] = []  # dataset rows of the prompts that are rolled out
-        self._drawn: Drawn | None = None  # a refilled step, rolled out before TRL asks for it
+        self._drawn: Drawn | None = None  # a step of training, rolled out before TRL asks for it
         self._reward_matrix = torch.empty(0)
         self.microbatch_tokens = algorithm.microbatch_tokens
         # the rows stay ours: a column of mixed types would not survive the dataset's own typing
@@ -235,8 +235,8 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
             for i, group in enumerate(self._groups)
         ]
 
-    def _fill(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Roll out, grade and filter `inputs` and what has to stand in for them; returns the step's rows."""
+    def _fill(self, inputs: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Drawn]:
+        """Roll out, grade and filter `inputs` and what has to stand in for them; gives the step's rows."""
         size, world, rank = (
             self.num_generations,
             self.accelerator.num_processes,
@@ -257,66 +257,46 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
             return gather_object(self._groups), matrix
 
         def decide(groups: list[Group]) -> list[LedgerEntry]:
-            return group_filters.decide(self.algorithm.group_filters, groups, self.accelerator)
+            filters = self.algorithm.group_filters
+            return group_filters.decide(filters, groups, self.accelerator) if filters else []
 
         rows = gather_object([item["row"] for item in inputs[::size]])
-        further = further_rows(len(self._prompts), rows, self.args.seed, self.state.global_step)
-        drawn = draw(rows, self.algorithm.refill_rounds, roll_out, decide, further, world)
+        rounds, step = self.algorithm.refill_rounds, self.state.global_step
+        further = further_rows(len(self._prompts), rows, self.args.seed, step) if rounds else iter(())
+        drawn = draw(rows, rounds, roll_out, decide, further, world)
         chosen = drawn.chosen(len(rows))
         share = len(rows) // world
         mine = chosen[rank * share : (rank + 1) * share]
-        self._drawn, self._reward_matrix = drawn, drawn.matrix_of(chosen)
+        self._reward_matrix = drawn.matrix_of(chosen)
         self._groups = [drawn.groups[i] for i in mine]
-        logged = self._metrics["train"]
-        logged["refill/rounds"].append(drawn.rounds)
-        logged["refill/groups"].append(len(drawn.groups) - len(rows))
-        logged["refill/unused"].append(max(0, len(drawn.useful()) - len(rows)))
-        return [
-            {"prompt": self._prompts[drawn.rows[i]], "row": drawn.rows[i]} for i in mine for _ in range(size)
-        ]
+        if rounds:
+            logged = self._metrics["train"]
+            logged["refill/rounds"].append(drawn.rounds)
+            logged["refill/groups"].append(len(drawn.groups) - len(rows))
+            logged["refill/unused"].append(max(0, len(drawn.useful()) - len(rows)))
+        numbers = [i for i in mine for _ in range(size)]
+        return [{"prompt": self._prompts[drawn.rows[i]], "row": drawn.rows[i]} for i in numbers], drawn
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         mode = "train" if self.model.training else "eval"
         self._drawn = None
         size = self.num_generations if mode == "train" else self.num_generations_eval
         self._asked = [item["row"] for item in inputs[::size]]
-        if mode == "train" and self.algorithm.refill_rounds:
-            inputs = self._fill(inputs)
-        output = super()._generate_and_score_completions(inputs)
-        drawn, self._drawn = self._drawn, None
         rows = len(inputs)
         mine = slice(self.accelerator.process_index * rows, (self.accelerator.process_index + 1) * rows)
-        groups: list[Group] = gather_object(self._groups)
-        every = [r for g in groups for r in g.rollouts]
-        device = self.accelerator.device
-
-        matrix = self._reward_matrix
-        rewards = combine_rewards(matrix, self.reward_weights.to(matrix)).view(-1, size)
-        lengths = torch.tensor([len(r.token_ids) for r in every], device=device).view(-1, size)
-        kept = torch.ones(len(every), dtype=torch.bool, device=device)  # all rows of dropped groups leave
-        whole = torch.ones_like(kept)  # truncated rows only lose their tokens: TRL counts them as rows
-        if self._mask_truncated:
-            whole &= torch.tensor([r.finish_reason != "length" for r in every], device=device)
-        advantages = compute_advantages(
-            self.algorithm.advantage,
-            self.algorithm.advantage_label,
-            rewards,
-            lengths=lengths,
-            parts=matrix.view(-1, size, matrix.size(1)),
-            mask=whole.view(-1, size),
-        ).view(-1)
-        step = self.state.global_step
-        if mode == "train" and self.algorithm.group_filters:
-            if drawn is None:
-                dropped = group_filters.decide(self.algorithm.group_filters, groups, self.accelerator)
-                drawn = Drawn(groups, matrix=matrix, dropped=dropped)
-            numbers = drawn.chosen(len(groups))
-            out = {entry.index for entry in drawn.dropped}
-            for place, number in enumerate(numbers):
-                kept[place * size : (place + 1) * size] = number not in out
-            if self.algorithm.on_drops:
-                self.algorithm.on_drops(drawn.dropped, step)
-            self._metrics[mode]["groups_dropped"].append(len(out) / len(drawn.groups))
+        if mode == "train":  # before TRL scores the old policy, which need not know what has no advantage
+            inputs, self._drawn = self._fill(inputs)
+            advantages, kept, whole = self._judge(self._drawn, size)
+            every = self.to_score(advantages, kept & whole)
+            self._scored = None if every is None else every[mine]
+        output = super()._generate_and_score_completions(inputs)
+        scored, self._scored = self._scored, None
+        drawn, self._drawn = self._drawn, None
+        if scored is not None and "old_per_token_logps" in output:
+            old_policy.settle(output, scored, self._metrics[mode], self.accelerator.gather)
+        if drawn is None:
+            drawn = Drawn(gather_object(self._groups), matrix=self._reward_matrix)
+            advantages, kept, whole = self._judge(drawn, size)
 
         output["advantages"] = advantages[mine]
         if self.algorithm.old_logprobs == "engine":
@@ -330,20 +310,49 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
             # one effective mask above and below the fraction line
             output["completion_mask"] = output["completion_mask"] * trained[mine].unsqueeze(1).int()
             output["num_items_in_batch"] = self.accelerator.gather(output["completion_mask"].sum()).sum()
-        shown, shares = groups, advantages.view(-1, size)
-        if drawn is not None and len(drawn.groups) > len(groups):
-            # the metrics and the files are of all that was rolled out, not of what survived
-            shown = drawn.groups
-            shares = shares.new_zeros(len(shown), size)
-            shares[drawn.chosen(len(groups))] = advantages.view(-1, size)
-            told = combine_rewards(drawn.matrix, self.reward_weights.to(matrix))
+        self._tell(drawn, advantages.view(-1, size), mode)
+        return output
+
+    def _judge(self, drawn: Drawn, size: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Advantages [rows] of a step's groups, which rows a filter has kept, and which are not truncated."""
+        matrix, device = self._reward_matrix, self.accelerator.device
+        numbers = drawn.chosen(len(matrix) // size)
+        every = [r for i in numbers for r in drawn.groups[i].rollouts]
+        rewards = combine_rewards(matrix, self.reward_weights.to(matrix)).view(-1, size)
+        lengths = torch.tensor([len(r.token_ids) for r in every], device=device).view(-1, size)
+        whole = torch.ones(len(every), dtype=torch.bool, device=device)
+        if self._mask_truncated:  # truncated rows only lose their tokens: TRL counts them as rows
+            whole &= torch.tensor([r.finish_reason != "length" for r in every], device=device)
+        advantages = compute_advantages(
+            self.algorithm.advantage,
+            self.algorithm.advantage_label,
+            rewards,
+            lengths=lengths,
+            parts=matrix.view(-1, size, matrix.size(1)),
+            mask=whole.view(-1, size),
+        ).view(-1)
+        out = {entry.index for entry in drawn.dropped}  # all rows of dropped groups leave
+        kept = torch.tensor([number not in out for number in numbers], device=device)
+        return advantages, kept.repeat_interleave(size), whole
+
+    def _tell(self, drawn: Drawn, shares: torch.Tensor, mode: str) -> None:
+        """Metrics and files: of all that was rolled out, not of what survived; `shares` are advantages."""
+        step, shown = self.state.global_step, drawn.groups
+        if mode == "train" and self.algorithm.group_filters:
+            if self.algorithm.on_drops:
+                self.algorithm.on_drops(drawn.dropped, step)
+            out = {entry.index for entry in drawn.dropped}
+            self._metrics[mode]["groups_dropped"].append(len(out) / len(shown))
+        if len(shown) > len(shares):
+            told = combine_rewards(drawn.matrix, self.reward_weights.to(drawn.matrix))
             self._metrics[mode]["reward"][-1] = told.nanmean().item()
+            chosen, shares = shares, shares.new_zeros(len(shown), shares.size(1))
+            shares[drawn.chosen(len(chosen))] = chosen
         every = [r for g in shown for r in g.rollouts]
         self._metrics[mode]["tokens"].append(sum(len(r.token_ids) for r in every))
         metrics.log(self._metrics[mode], metrics.rollout_metrics(every))
         if mode == "train" and self.algorithm.on_rollouts:
             self.algorithm.on_rollouts(shown, shares, step)
-        return output
 
     def _old_logps(self, width: int) -> torch.Tensor | None:
         if self.algorithm.old_logprobs != "engine":

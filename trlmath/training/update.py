@@ -37,6 +37,7 @@ class CutUpdate(GRPOTrainer):
         self.seconds: dict[str, float] = {}
         self._entropy_threshold: torch.Tensor | None = None
         self._scoring = "reference"
+        self._scored: torch.Tensor | None = None  # rows the old policy is asked about; None: all
         super().__init__(*args, **kwargs)
         self.model_accepts_loss_kwargs = True  # losses are scaled here, once, not by the accumulation count
         for model in (self.model, self.ref_model):
@@ -145,11 +146,17 @@ class CutUpdate(GRPOTrainer):
 
     def _has_work(self, batch: dict[str, Any], row: int) -> bool:
         """Whether the row's loss has a gradient; without an advantage only terms beside the policy's have."""
+        return self._terms_of_all() or bool((batch["advantages"][row] != 0).any())
+
+    def _terms_of_all(self) -> bool:
         beside = self.beta != 0.0 or self._entropy_bonus_enabled or self.aux_loss_enabled
         # the quantile of high-entropy tokens is taken over all rows
-        if beside or self.top_entropy_quantile < 1.0:
-            return True
-        return bool((batch["advantages"][row] != 0).any())
+        return beside or self.top_entropy_quantile < 1.0
+
+    def to_score(self, advantages: torch.Tensor, trained: torch.Tensor) -> torch.Tensor | None:
+        """Which rows [rows] of all processes the update reads the old policy of; None: every one."""
+        needed = trained if self._terms_of_all() else trained & (advantages != 0)
+        return None if bool(needed.all()) else needed
 
     # -- log-probabilities -------------------------------------------------------------------------
 
@@ -205,11 +212,17 @@ class CutUpdate(GRPOTrainer):
         }
         prompts, completions = (lengths.tolist() for lengths in microbatches.row_lengths(rows))
         keys = shared_prompts.prompt_keys(rows["prompt_ids"], rows["prompt_mask"])
-        chosen = self._plan(keys, prompts, completions)
+        every = list(range(len(keys)))
+        logps = torch.zeros(input_ids.size(0), logits_to_keep, device=input_ids.device)
+        if phase == "old_logprobs" and self._scored is not None:
+            every = self._scored.nonzero().flatten().tolist()
+            logps[~self._scored] = float("nan")  # unknown: TRL corrects nothing there (see old_policy.py)
+        chosen = self._plan(*([of[i] for i in every] for of in (keys, prompts, completions)))
+        chosen = [[every[i] for i in chunk] for chunk in chosen]
         # sharded models gather weights in each forward, so every rank makes equally many
         most = int(self.accelerator.gather(torch.tensor([len(chosen)], device=input_ids.device)).max())
-        chosen += [chosen[-1][:1]] * (most - len(chosen))
-        logps = torch.zeros(input_ids.size(0), logits_to_keep, device=input_ids.device)
+        spare = chosen[-1][:1] if chosen else [0]
+        chosen += [spare] * (most - len(chosen))
         entropies = torch.zeros_like(logps) if compute_entropy else None
         for chunk in chosen:
             part = microbatches.take(rows, chunk)
