@@ -92,6 +92,6 @@ def recording_sampler(monkeypatch, module, events):
     monkeypatch.setitem(sys.modules, "vllm", stub)
     sampler = VllmSampler.__new__(VllmSampler)
     sampler.llm, sampler.sleep, sampler.weights_version = RecordingLLM(module, events), True, 0
-    sampler._asleep = set()
+    sampler._asleep, sampler.context = set(), None
     sampler._go_to_sleep()
     return sampler

@@ -64,6 +64,8 @@ def test_text_and_nothing_can_be_scored(tiny, tiny_dir):
     with trlmath.Policy(str(tiny_dir), engine="transformers") as policy:
         assert policy.sample([]) == []
         assert policy.score([], []) == []
+        with pytest.raises(trlmath.EngineError, match="2 prompts and 1 completions"):
+            policy.score(["a", "b"], [" 2"])
         empty, text = policy.score(["a", "b"], ["", " 2"])
         assert empty.logprobs == empty.entropies == ()
         tokens = policy.tokenizer(text=" 2", add_special_tokens=False)["input_ids"]

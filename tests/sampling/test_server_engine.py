@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 from made_up_server import send_json, serving
@@ -23,6 +24,8 @@ def server():
         http.asked.append((handler.path, body))
         if handler.path == "/tokenize":
             return send_json(handler, {"tokens": [1, 2]})
+        if "prompt_logprobs" in body:
+            return send_json(handler, http.score(body))
         if http.fail:
             return send_json(handler, {"error": "out of memory"}, 500)
         choices = [
@@ -58,11 +61,38 @@ def test_groups_come_back_in_order_and_every_setting_is_sent(server):
 
 def test_no_log_probabilities_of_another_distribution(server):
     sampler = ServerSampler(server.url, 60)
-    hot = sampler.generate([[1]], SamplingSettings(temperature=0.7))[0].rollouts[0]
-    nucleus = sampler.generate([[1]], SamplingSettings(top_p=0.9))[0].rollouts[0]
+    hot = sampler.generate([[1]], SamplingSettings(temperature=0.7, max_tokens=9))[0].rollouts[0]
+    nucleus = sampler.generate([[1]], SamplingSettings(top_p=0.9, max_tokens=9))[0].rollouts[0]
     assert hot.logprobs is None
     assert nucleus.logprobs is None
-    assert sampler.generate([[1]], SamplingSettings(temperature=0))[0].rollouts[0].logprobs is not None
+    assert (
+        sampler.generate([[1]], SamplingSettings(temperature=0, max_tokens=9))[0].rollouts[0].logprobs
+        is not None
+    )
+
+
+def test_pairs_are_scored_several_at_a_time_up_to_the_whole_context(server):
+    """Each request waits for another: one after the other, none would be answered."""
+    together = threading.Barrier(2)
+
+    def score(body):
+        together.wait(10)
+        told = [{str(token): {"logprob": -token}} for token in body["prompt"]]
+        choice = {"prompt_logprobs": [None, *told[1:]]}
+        if "logprob_token_ids" in body:
+            assert len(body["prompt"]) == 63
+            choice["logprobs"] = {"top_logprobs": [{"token_id:9": -9.5, "token_id:1": -1}]}
+        return {"choices": [choice]}
+
+    server.score = score
+    sampler = ServerSampler(server.url, None)
+    assert sampler.score([[1, 2], [3], [4]], [[5, 6], [7], []]) == [[-5, -6], [-7], []]
+    full = [1] * 61
+    assert sampler.score([full, full], [[2, 3, 9], [2, 3]]) == [[-2, -3, -9.5], [-2, -3]]
+    with pytest.raises(EngineError, match="65 tokens together, more than the engine's context of 64"):
+        sampler.score([full], [[1] * 4])
+    with pytest.raises(EngineError, match="2 prompts and 1 completions"):
+        sampler.score([[1], [2]], [[3]])
 
 
 def test_what_can_be_wrong(server):
@@ -74,12 +104,16 @@ def test_what_can_be_wrong(server):
     sampler.check_tokenizer("x", [1, 2])
     with pytest.raises(EngineError, match="another tokenizer"):
         sampler.check_tokenizer("x", [1, 3])
-    server.finish = "abort"
-    with pytest.raises(EngineError, match="'abort'"):
-        sampler.generate([[1]], SamplingSettings())
+    for other in ("abort", "error", "repetition", None):
+        server.finish = other
+        with pytest.raises(EngineError, match=f"ended a completion by {other!r}"):
+            sampler.generate([[1]], SamplingSettings(max_tokens=9))
+    with pytest.raises(EngineError, match=r"sampling.max_tokens is 60.*context of 60"):
+        sampler.generate([[1]], SamplingSettings(max_tokens=60))
+    assert ServerSampler(server.url, None).context == 64  # the server's own
     server.fail = True
     with pytest.raises(EngineError, match="answered 500: .*out of memory"):
-        sampler.generate([[1]], SamplingSettings())
+        sampler.generate([[1]], SamplingSettings(max_tokens=9))
     with pytest.raises(EngineError, match="not trained"):
         sampler.load_weights([])
     with pytest.raises(EngineError, match="no vLLM server answers"):

@@ -9,7 +9,7 @@ from hostile import check_cuts, check_nothing_leaks, hostile_copy, loaded
 from trlmath.errors import EngineError, RecipeError
 from trlmath.sampling import SamplingSettings
 from trlmath.sampling.models import eos_token_ids
-from trlmath.sampling.stopping import cut_after_stop, tail_tokens
+from trlmath.sampling.stopping import cut_after_stop, finish_reason, tail_tokens, whole
 from trlmath.sampling.transformers_engine import TransformersSampler
 
 PROMPTS = ["2 + 2 =", "Solve x: 3x = 12, please.", "½ of ∑"]
@@ -106,6 +106,35 @@ def test_min_tokens_holds_back_stop_and_end(sampler, prompts, tiny):
             assert tiny[1].eos_token_id not in rollout.token_ids[:8]
 
 
+def test_a_stop_string_counts_where_it_ends_after_min_tokens(sampler, prompts):
+    """As in vLLM: what ends in the first min_tokens tokens ends nothing, then or later."""
+    free = sampler.generate([prompts[0]], SamplingSettings(temperature=0, max_tokens=30))[0].rollouts[0]
+    for floor in (0, 2, 7):
+        held = len(whole(sampler._texts([free.token_ids[:floor]])[0]))
+        for stop in {free.text[at : at + size] for at in range(0, 15, 2) for size in (1, 3)}:
+            if stop != whole(stop):
+                continue  # a random model's half a character
+            settings = SamplingSettings(temperature=0, max_tokens=30, min_tokens=floor, stop=(stop,))
+            cut = sampler.generate([prompts[0]], settings)[0].rollouts[0]
+            end = next((e for e in range(held + 1, len(free.text) + 1) if free.text[:e].endswith(stop)), None)
+            assert cut.text == free.text[:end]
+            assert cut.finish_reason == ("length" if end is None else "stop")
+            assert floor < len(cut.token_ids) <= 30
+
+
+def test_pairs_of_any_length_are_scored_together_as_each_alone(tiny, prompts):
+    sampler = TransformersSampler(*tiny, max_rows=3)
+    completions = [[7] * 9, [3, 4], [], [5, 6, 7, 8]]
+    pairs = ([*prompts, prompts[0][:1]], completions)
+    scores, entropies = sampler.score_with_entropies(*pairs)
+    for i in range(4):
+        one, its = sampler.score_with_entropies([pairs[0][i]], [completions[i]])
+        assert scores[i] == pytest.approx(one[0], abs=1e-5)
+        assert entropies[i] == pytest.approx(its[0], abs=1e-5)
+        assert len(scores[i]) == len(completions[i])
+    assert sampler.score(*pairs) == scores
+
+
 def test_cut_off_is_length(sampler, prompts):
     rollout = sampler.generate([prompts[0]], SamplingSettings(temperature=0, max_tokens=3))[0].rollouts[0]
     assert (rollout.finish_reason, len(rollout.token_ids)) == ("length", 3)
@@ -121,6 +150,15 @@ def test_chunks_do_not_change_greedy_results(tiny, prompts):
 def test_no_room_is_an_error_that_names_the_numbers(sampler, prompts):
     with pytest.raises(EngineError, match=r"sampling.max_tokens is 1000.*context of 256"):
         sampler.generate(prompts, SamplingSettings(max_tokens=1000))
+    narrow = TransformersSampler(sampler.model, sampler.tokenizer, context=40)
+    with pytest.raises(EngineError, match=r"sampling.max_tokens is 39.*context of 40"):
+        narrow.generate(prompts, SamplingSettings(max_tokens=39))
+    with pytest.raises(EngineError, match="41 tokens together, more than the engine's context of 40"):
+        narrow.score([[1] * 40], [[2]])
+    with pytest.raises(EngineError, match="2 prompts and 1 completions"):
+        narrow.score([[1], [1]], [[2]])
+    with pytest.raises(EngineError, match="no tokens"):
+        narrow.score([[]], [[2]])
 
 
 def test_mode_is_restored(sampler, tiny, prompts):
@@ -146,6 +184,14 @@ def test_settings_out_of_range_are_named(values, key):
 def test_stop_helpers():
     assert cut_after_stop("a</answer>b</answer>", ["</answer>", "zz"]) == ("a</answer>", True)
     assert cut_after_stop("abc", ["x"]) == ("abc", False)
+    assert cut_after_stop("abcd", ["abcd", "bc"]) == ("abc", True)  # the one that is complete first
+    assert cut_after_stop("ababab", ["ab"], held=2) == ("abab", True)
+    assert cut_after_stop("ababab", ["ab"], held=3) == ("abab", True)  # begun before, complete after
+    assert cut_after_stop("ab", ["ab"], held=2) == ("ab", False)
+    assert finish_reason("length", "vLLM") == "length"
+    for other in ("abort", "error", "repetition", None):
+        with pytest.raises(EngineError, match=f"vLLM ended a completion by {other!r}"):
+            finish_reason(other, "vLLM")
     assert tail_tokens(["ab", "½½"]) == 5
 
 

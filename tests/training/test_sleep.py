@@ -73,6 +73,14 @@ def test_weights_stay_loaded_through_a_sleep_without_an_update(run):
     assert events == [*LOADED, *PROVEN, "generate", "sleep", *both]
 
 
+def test_a_rank_with_nothing_to_draw_does_not_stay_awake(run):
+    trainer, events = run(max_steps=1)
+    del events[:]
+    assert trainer.ready_sampler().generate([], trainer.settings) == []
+    assert events == [*LOADED, *PROVEN, "sleep"]
+    assert trainer.sampler.llm.awake == set()
+
+
 def test_the_recording_engine_itself_notices_a_wrong_order(run, monkeypatch):
     from trlmath.sampling.vllm_engine import VllmSampler
 

@@ -18,7 +18,7 @@ def build_sampler(
     recipe: Recipe,
     files: ModelFiles,
     engine: str,
-    context: int,
+    context: int | None,
     held: ExitStack,
     max_seqs: int = 256,
     device: Any = "cpu",
@@ -31,7 +31,7 @@ def build_sampler(
 
     Args:
         engine: ``transformers``, ``vllm`` or ``server``, as `engine_of` returned it.
-        context: tokens that a prompt and its completion take together.
+        context: tokens that a prompt and its completion take together; None: a running server's own.
         max_seqs: completions that vLLM decodes at once.
         device: torch device for the transformers engine.
         processes, number: of the run, and which one this is.
@@ -64,7 +64,11 @@ def build_sampler(
 
         model = load_whole(recipe, files).to(device)
         sampler = TransformersSampler(
-            model, files.tokenizer, eos_token_ids(model, files.tokenizer), **recipe.sampling.engine_options
+            model,
+            files.tokenizer,
+            eos_token_ids(model, files.tokenizer),
+            context=context,
+            **recipe.sampling.engine_options,
         )
     else:
         from trlmath.sampling.vllm_engine import VllmSampler

@@ -16,6 +16,7 @@ from trlmath.recipe import parse_recipe
 from trlmath.sampling.build import build_sampler
 from trlmath.sampling.choose import engine_of
 from trlmath.sampling.models import count_parameters, located, read_model_files
+from trlmath.sampling.room import check_pairs
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.types import Group, Rollout
 
@@ -43,7 +44,7 @@ class Policy:
         model: ``nano``, a model or adapter directory, or a Hub id.
         engine: ``auto``, ``vllm`` or ``transformers``.
         dtype: of the weights, e.g. ``bfloat16``.
-        context: tokens a prompt and its completion may take together; None: the model's own.
+        context: tokens a prompt and its completion may take together; None: the model's own, or the server's.
         url: a running vLLM server of this model, instead of an engine here.
         seed: of the engine.
         **engine_options: of the engine, as in a recipe's ``sampling.engine_options``.
@@ -74,8 +75,8 @@ class Policy:
         files = read_model_files(located(model))
         self.tokenizer = files.tokenizer
         self.engine, _ = engine_of(recipe, count_parameters(files.config))
-        room = context or files.context
-        if room is None:
+        room = context or (files.context if url is None else None)
+        if room is None and url is None:
             raise EngineError(f"the config of {model!r} tells no context; give context, in tokens.")
         self._held = ExitStack()
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -102,27 +103,33 @@ class Policy:
     ) -> list[Scores]:
         """Score one completion for each prompt; float32 log-probabilities equal the trainer's to 1e-4.
 
+        In batches: several pairs a forward (transformers, bounded by their tokens; vLLM as it schedules
+        them), several requests at a time (a server). The transformers engine takes log-probabilities and
+        entropies from the same forwards.
+
         Args:
-            completions: rollouts (their own tokens count), token ids, or text (tokenised by itself).
+            completions: rollouts (their own tokens count), token ids, or text (tokenised by itself); as many
+                as there are prompts.
 
         Raises:
-            EngineError: the engine fails.
+            EngineError: the engine fails, the two lengths differ, or a pair is longer than the context.
         """
         ids = [list(p) for p in self.tokenizer(text=list(prompts))["input_ids"]] if prompts else []
         rows = [self._tokens(completion) for completion in completions]
+        check_pairs(ids, rows, self.sampler.context)
         filled = [i for i, row in enumerate(rows) if row]
         asked = ([ids[i] for i in filled], [rows[i] for i in filled])
-        logprobs = dict(zip(filled, self.sampler.score(*asked), strict=True)) if filled else {}
-        exact = getattr(self.sampler, "entropies", None)
-        entropies = dict(zip(filled, exact(*asked), strict=True)) if exact and filled else {}
-        return [
-            Scores(
-                tuple(logprobs.get(i, ())),
-                tuple(entropies[i] if i in entropies else (-logp for logp in logprobs.get(i, ()))),
-                "exact" if exact else "estimate",
-            )
-            for i in range(len(rows))
-        ]
+        exact = getattr(self.sampler, "score_with_entropies", None)
+        if exact:
+            logprobs, entropies = exact(*asked)
+        else:
+            logprobs = self.sampler.score(*asked)
+            entropies = [[-logp for logp in row] for row in logprobs]
+        empty = Scores((), (), "exact" if exact else "estimate")
+        scores = [empty] * len(rows)
+        for i, logps, nats in zip(filled, logprobs, entropies, strict=True):
+            scores[i] = Scores(tuple(logps), tuple(nats), empty.entropy_kind)
+        return scores
 
     def _tokens(self, completion: str | Rollout | Sequence[int]) -> list[int]:
         if isinstance(completion, Rollout):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trlmath.errors import EngineError
+from trlmath.sampling.room import check_pairs, check_room, smaller
 from trlmath.sampling.server_http import Connection
 from trlmath.sampling.settings import SamplingSettings
+from trlmath.sampling.stopping import finish_reason
 from trlmath.types import Group, Rollout
 
 if TYPE_CHECKING:
@@ -16,13 +18,15 @@ if TYPE_CHECKING:
 
     from trlmath.sampling.server_weights import ServerWeights
 
+T = TypeVar("T")
+
 
 class ServerSampler:
     """Samples from one or several vLLM servers, and updates them when given a way to.
 
     Args:
         url: e.g. ``http://localhost:8000``; with several, prompts are spread over them.
-        context: tokens a prompt and its completion may take together.
+        context: tokens a prompt and its completion may take together; None: what the servers have.
         model: its name on the server; default: the only one served.
         concurrency: requests at a time to each server; it batches them.
         timeout: seconds one request may take.
@@ -41,7 +45,7 @@ class ServerSampler:
     def __init__(
         self,
         url: str | Sequence[str],
-        context: int,
+        context: int | None,
         model: str | None = None,
         concurrency: int = 64,
         timeout: float = 600.0,
@@ -55,7 +59,9 @@ class ServerSampler:
         self.on_renewed: Callable[[], None] = lambda: None
         urls = [url] if isinstance(url, str) else list(url)
         self.connections = [Connection(u, timeout, api_key, explain) for u in urls]
-        self.models = [_served_model(c, model, context) for c in self.connections]
+        served = [_served_model(c, model, context) for c in self.connections]
+        self.models, self._rooms = [name for name, _ in served], [room for _, room in served]
+        self.context = smaller(context, *self._rooms)
 
     @property
     def url(self) -> str:
@@ -86,6 +92,7 @@ class ServerSampler:
         on_group: Callable[[int, Group], None] | None = None,
     ) -> list[Group]:
         """See `Sampler.generate`; `on_group` is called with a prompt's number and its group as it comes."""
+        check_room(prompts, settings, self.context)
         if self._weights is not None and self._weights.check(self.connections):
             self.on_renewed()
         # a server not started by us tells log-probabilities of the model, which are those drawn from only
@@ -107,17 +114,22 @@ class ServerSampler:
                 on_group(number, group)
             return group
 
-        with ThreadPoolExecutor(self.concurrency * len(self.connections)) as pool:
-            pending = [pool.submit(draw, number) for number in range(len(prompts))]
+        groups = self._at_once(draw, len(prompts), self.concurrency * len(self.connections))
+        if self._weights is not None:
+            self._weights.check_unchanged(self.connections)
+        return groups
+
+    @staticmethod
+    def _at_once(work: Callable[[int], T], count: int, threads: int) -> list[T]:
+        """`work` of each number below `count`, several at a time."""
+        with ThreadPoolExecutor(threads) as pool:
+            pending = [pool.submit(work, number) for number in range(count)]
             try:
-                groups = [future.result() for future in pending]
+                return [future.result() for future in pending]
             except BaseException:
                 # one failed: what has not been asked yet is not asked
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-        if self._weights is not None:
-            self._weights.check_unchanged(self.connections)
-        return groups
 
     def _at(self, number: int) -> tuple[Connection, str]:
         place = number % len(self.connections)
@@ -161,20 +173,33 @@ class ServerSampler:
     def _score_at(
         self, place: int, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
     ) -> list[list[float]]:
-        scores = []
-        for prompt, completion in zip(prompts, completions, strict=True):
-            ids = [*prompt, *completion]
-            body = {
+        check_pairs(prompts, completions, self.context)
+        connection, room = self.connections[place], self._rooms[place]
+
+        def ask(number: int) -> list[float]:
+            first, ids = len(prompts[number]), [*prompts[number], *completions[number]]
+            if first == len(ids):
+                return []
+            body: dict[str, Any] = {
                 "model": self.models[place],
                 "prompt": ids,
                 "max_tokens": 1,
                 "temperature": 0.0,
                 "prompt_logprobs": 0,
             }
-            answer = self.connections[place].ask("/v1/completions", body, tries=3)
-            told = answer["choices"][0]["prompt_logprobs"]
-            scores.append([told[i][str(ids[i])]["logprob"] for i in range(len(prompt), len(ids))])
-        return scores
+            # a server always draws a token; where there is no room for one, the last is asked for as what
+            # is drawn
+            full = len(ids) == room
+            if full:
+                body |= {"prompt": ids[:-1], "logprobs": 1, "logprob_token_ids": ids[-1:]}
+                body |= {"return_tokens_as_token_ids": True, "repetition_penalty": 1.0}
+            answer = connection.ask("/v1/completions", body, tries=3)["choices"][0]
+            told = answer["prompt_logprobs"]
+            known = range(first, len(ids) - full)
+            scores = [told[i][str(ids[i])]["logprob"] for i in known]
+            return [*scores, _last(answer, ids[-1], connection.url)] if full else scores
+
+        return self._at_once(ask, len(prompts), self.concurrency)
 
     def load_weights(self, named_tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """See `Sampler.load_weights`. Raises EngineError, also where the servers keep their own weights."""
@@ -194,7 +219,19 @@ class ServerSampler:
         self._close = close
 
 
-def _served_model(connection: Connection, model: str | None, context: int) -> str:
+def _last(choice: Mapping[str, Any], token: int, url: str) -> float:
+    """The log-probability of `token`, which was asked for where the next token is drawn."""
+    told = ((choice.get("logprobs") or {}).get("top_logprobs") or [{}])[0]
+    if f"token_id:{token}" not in told:
+        raise EngineError(
+            f"the server at {url} cannot score a completion that fills its context: its vLLM is older than "
+            "0.31. Start it with a larger --max-model-len."
+        )
+    return told[f"token_id:{token}"]
+
+
+def _served_model(connection: Connection, model: str | None, context: int | None) -> tuple[str, int | None]:
+    """The name of the model that is served, and the server's context."""
     answer = connection.ask("/v1/models", None, 10.0)
     served = {entry["id"]: entry for entry in (answer or {}).get("data", [])}
     if model is None and len(served) == 1:
@@ -205,12 +242,12 @@ def _served_model(connection: Connection, model: str | None, context: int) -> st
             "one of them: sampling.engine_options.model."
         )
     room = served[model].get("max_model_len")
-    if room is not None and room < context:
+    if room is not None and context is not None and room < context:
         raise EngineError(
             f"the server at {connection.url} has a context of {room} tokens, and prompt and completion need "
             f"{context}. Start it with --max-model-len {context}, or lower sampling.max_tokens."
         )
-    return model
+    return model, room
 
 
 def _choices(answer: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
@@ -221,12 +258,9 @@ def _choices(answer: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
 
 
 def _rollout(choice: Mapping[str, Any], plain: bool, url: str) -> Rollout:
-    if choice["finish_reason"] not in ("stop", "length"):
-        raise EngineError(f"the server at {url} ended a completion by {choice['finish_reason']!r}.")
+    reason = finish_reason(choice["finish_reason"], f"the server at {url}")
     ids = choice.get("token_ids")
     if ids is None:
         raise EngineError(f"the server at {url} returns no token ids: it is no vLLM, or older than 0.11.")
     logprobs = (choice.get("logprobs") or {}).get("token_logprobs") if plain else None
-    return Rollout(
-        choice["text"], tuple(ids), None if logprobs is None else tuple(logprobs), choice["finish_reason"]
-    )
+    return Rollout(choice["text"], tuple(ids), None if logprobs is None else tuple(logprobs), reason)

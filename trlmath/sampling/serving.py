@@ -62,7 +62,7 @@ def check_servers(recipe: Recipe) -> None:
 def open_server(
     recipe: Recipe,
     model: str,
-    context: int,
+    context: int | None,
     dtype: str,
     log: Path | None = None,
     train: bool = False,
@@ -111,7 +111,7 @@ def _nothing() -> str:
 def _own_server(
     recipe: Recipe,
     model: str,
-    context: int,
+    context: int | None,
     dtype: str,
     held: ExitStack,
     log: Path | None,

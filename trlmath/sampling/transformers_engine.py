@@ -21,9 +21,14 @@ from transformers import (
 
 from trlmath.errors import EngineError
 from trlmath.sampling.growing_cache import make_cache
+from trlmath.sampling.room import check_pairs, check_room, model_context, smaller
 from trlmath.sampling.settings import SamplingSettings
-from trlmath.sampling.stopping import cut_after_stop, tail_tokens
+from trlmath.sampling.stopping import cut_after_stop, tail_tokens, whole
 from trlmath.types import Group, Rollout
+
+# of one forward that scores: numbers [tokens, vocabulary] (512 MiB of them), and tokens read
+MOST_LOGITS = 1 << 27
+MOST_TOKENS = 1 << 14
 
 
 class TransformersSampler:
@@ -36,6 +41,7 @@ class TransformersSampler:
         open_model: context manager that yields the module to use, for sharded models that must be
             gathered first; default: `model` itself.
         max_rows: completions decoded at once.
+        context: tokens a prompt and its completion may take together; default: the model's own.
     """
 
     name = "transformers"
@@ -48,10 +54,12 @@ class TransformersSampler:
         eos_token_ids: Sequence[int] | None = None,
         open_model: Callable[[], AbstractContextManager[Any]] | None = None,
         max_rows: int = 256,
+        context: int | None = None,
     ) -> None:
         self.model, self.tokenizer, self.max_rows = model, tokenizer, max_rows
         self.eos_token_ids = list(eos_token_ids or [tokenizer.eos_token_id])
         self.weights_version = 0
+        self.context = smaller(context, model_context(model.config))
         self._open_model = open_model or self._own_model
 
     @contextmanager
@@ -63,10 +71,10 @@ class TransformersSampler:
         self, prompts: Sequence[Sequence[int]], settings: SamplingSettings, n: int = 1
     ) -> list[Group]:
         """See `Sampler.generate`."""
+        check_room(prompts, settings, self.context)
         groups: list[Group] = []
         at_once = max(1, self.max_rows // n)
         with self._open_model() as model, _eval_mode(model):
-            _check_room(model, prompts, settings)
             generator = torch.Generator(device=model.device)
             generator.manual_seed(_fresh_seed() if settings.seed is None else settings.seed)
             for start in range(0, len(prompts), at_once):
@@ -142,22 +150,38 @@ class TransformersSampler:
         self, rows: list[_Row], live: list[int], settings: SamplingSettings, tail: int, step: int
     ) -> list[int]:
         """Positions in `live` of the completions that go on; marks the others as finished."""
-        if settings.stop and step >= settings.min_tokens:
-            tails = self.tokenizer.batch_decode([rows[r].ids[-tail:] for r in live], skip_special_tokens=True)
-        else:
-            tails = [""] * len(live)
         going = []
-        for i, (row, text) in enumerate(zip(live, tails, strict=True)):
-            if rows[row].ids[-1] in self.eos_token_ids or any(s in text for s in settings.stop):
+        stopped = self._stopped(rows, live, settings, tail) if step >= settings.min_tokens else set()
+        for i, row in enumerate(live):
+            if row in stopped or rows[row].ids[-1] in self.eos_token_ids:
                 rows[row].finished = True
             else:
                 going.append(i)
         return going
 
+    def _stopped(self, rows: list[_Row], live: list[int], settings: SamplingSettings, tail: int) -> set[int]:
+        """The rows whose last token has completed a stop string."""
+        if not settings.stop:
+            return set()
+        written = len(rows[live[0]].ids)
+        start, floor = max(0, written - tail), settings.min_tokens
+        tails = self._texts([rows[r].ids[start:] for r in live])
+        # what is read again of the first min_tokens tokens ends nothing
+        held = self._texts([rows[r].ids[start:floor] for r in live]) if start < floor else [""] * len(live)
+        return {
+            row
+            for row, text, before in zip(live, tails, held, strict=True)
+            if cut_after_stop(whole(text), settings.stop, len(whole(before)))[1]
+        }
+
+    def _texts(self, ids: list[list[int]]) -> list[str]:
+        return self.tokenizer.batch_decode(ids, skip_special_tokens=True)
+
     def _rollout(self, row: _Row, settings: SamplingSettings) -> Rollout:
-        text = self.tokenizer.decode(row.ids, skip_special_tokens=True)
+        floor = settings.min_tokens
+        text, held = map(whole, self._texts([row.ids, row.ids[:floor]]))
         if row.finished:
-            text, _ = cut_after_stop(text, settings.stop)
+            text, _ = cut_after_stop(text, settings.stop, len(held))
         return Rollout(text, tuple(row.ids), tuple(row.logps), "stop" if row.finished else "length")
 
     @torch.no_grad()
@@ -165,30 +189,47 @@ class TransformersSampler:
         self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
     ) -> list[list[float]]:
         """See `Sampler.score`."""
-        return [
-            logps.gather(-1, ids[:, None]).squeeze(-1).tolist()
-            for logps, ids in self._distributions(prompts, completions)
-        ]
+        check_pairs(prompts, completions, self.context)
+        scores: list[list[float]] = [[] for _ in prompts]
+        for i, logps, ids in self._distributions(prompts, completions):
+            scores[i] = _of_tokens(logps, ids)
+        return scores
 
     @torch.no_grad()
-    def entropies(
+    def score_with_entropies(
         self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
-    ) -> list[list[float]]:
-        """Exact entropies (nats, temperature 1) of the distribution that each completion token stands in."""
-        return [
-            (-(logps.exp() * logps).nan_to_num(0.0).sum(-1)).tolist()
-            for logps, _ in self._distributions(prompts, completions)
-        ]
+    ) -> tuple[list[list[float]], list[list[float]]]:
+        """As `score`, and from the same forwards the entropy that each completion token stands in.
+
+        Entropies are exact, in nats, of the distribution at temperature 1.
+        """
+        check_pairs(prompts, completions, self.context)
+        scores: list[list[float]] = [[] for _ in prompts]
+        entropies: list[list[float]] = [[] for _ in prompts]
+        for i, logps, ids in self._distributions(prompts, completions):
+            scores[i] = _of_tokens(logps, ids)
+            entropies[i] = (-(logps.exp() * logps).nan_to_num(0.0).sum(-1)).tolist()
+        return scores, entropies
 
     def _distributions(
         self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """(log-probabilities [tokens, vocabulary], token ids [tokens]) of each completion."""
+    ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+        """(number, log-probabilities [tokens, vocabulary], token ids [tokens]) of each pair, longest first.
+
+        Padding is on the right, where no token sees it, and so no mask is needed.
+        """
         with self._open_model() as model, _eval_mode(model):
-            for prompt, completion in zip(prompts, completions, strict=True):
-                ids = torch.tensor([[*prompt, *completion]], device=model.device)
-                logits = model(input_ids=ids, logits_to_keep=len(completion) + 1).logits[0, :-1].float()
-                yield logits.log_softmax(-1), ids[0, len(prompt) :]
+            vocabulary = model.config.get_text_config().vocab_size
+            for numbers in _batches(prompts, completions, vocabulary, self.max_rows):
+                rows = [[*prompts[i], *completions[i]] for i in numbers]
+                width = len(rows[0])
+                start = min(len(prompts[i]) for i in numbers) - 1
+                ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=model.device)
+                logits = model(input_ids=ids, logits_to_keep=width - start).logits
+                for place, i in enumerate(numbers):
+                    first, count = len(prompts[i]), len(completions[i])
+                    kept = logits[place, first - 1 - start : first - 1 - start + count]
+                    yield i, kept.float().log_softmax(-1), ids[place, first : first + count]
 
     def load_weights(self, named_tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Copy weights into the module; the trainer never needs this, since it shares the module."""
@@ -254,17 +295,27 @@ def _eval_mode(model: Any):  # type: ignore[no-untyped-def]
         model.train(was_training)
 
 
-def _check_room(model: Any, prompts: Sequence[Sequence[int]], settings: SamplingSettings) -> None:
-    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    longest = max((len(p) for p in prompts), default=0)
-    if any(len(p) == 0 for p in prompts):
-        raise EngineError("A prompt has no tokens; every prompt needs at least one.")
-    if context and longest + settings.max_tokens > context:
-        raise EngineError(
-            f"The longest prompt has {longest} tokens and sampling.max_tokens is {settings.max_tokens}: "
-            f"together more than the model's context of {context}. Lower sampling.max_tokens to at most "
-            f"{max(context - longest, 0)}, or add the filter prompt_length."
-        )
+def _of_tokens(logps: torch.Tensor, ids: torch.Tensor) -> list[float]:
+    return logps.gather(-1, ids[:, None]).squeeze(-1).tolist()
+
+
+def _batches(
+    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], vocabulary: int, most_rows: int
+) -> Iterator[list[int]]:
+    """Numbers of the pairs that are read together, the longest first, so that little is padding."""
+    length = [len(p) + len(c) for p, c in zip(prompts, completions, strict=True)]
+    batch: list[int] = []
+    for i in sorted(range(len(length)), key=lambda i: (-length[i], -len(prompts[i]))):
+        if batch:
+            width, rows = length[batch[0]], len(batch) + 1
+            kept = width - min(len(prompts[j]) for j in (*batch, i)) + 1
+            logits = rows * kept * vocabulary
+            if rows > most_rows or rows * width > MOST_TOKENS or logits > MOST_LOGITS:
+                yield batch
+                batch = []
+        batch.append(i)
+    if batch:
+        yield batch
 
 
 def _fresh_seed() -> int:

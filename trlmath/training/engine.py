@@ -39,6 +39,7 @@ def sampler_factory(
             trainer.processing_class,
             eos_token_ids(model, trainer.processing_class),
             open_model=_gathered(trainer),
+            context=context if engine == "transformers" else None,
             **(recipe.sampling.engine_options if engine == "transformers" else {}),
         )
         if engine == "transformers":
