@@ -195,7 +195,8 @@ def test_a_killed_run_goes_on_and_ends_bit_identical(
             run(recipe())
     continued = run(recipe())
     manifest = json.loads((continued.directory / "manifest.json").read_text())
-    assert (manifest["continued"]["iteration"], manifest["continued"]["phase"]) == phase
+    [resumed] = manifest["resumed"]
+    assert (resumed["iteration"], resumed["phase"]) == phase
     assert digest(continued.directory) == digest(straight[1])
 
 

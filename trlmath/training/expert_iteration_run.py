@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -72,7 +71,6 @@ class ExpertIterationRun(TrainingRun):
         self.progress, self._passed = Progress(), list[str]()
         self._continued = self._kept = False  # there is a run to go on with; it has kept something
         self.reports: dict[str, list[EvaluationReport]] = {}
-        self._held = ExitStack()
         self._rows: list[Sample] = []
         self._batch = recipe.batch or BatchSection()
         self._early_stop = EarlyStop(recipe.early_stop) if recipe.early_stop else None
@@ -253,6 +251,8 @@ class ExpertIterationRun(TrainingRun):
     def _record_start(self) -> None:
         self._state = IterationState(self.directory, self._files, self.progress)
         progress = self.progress
+        if self._continued:
+            self._check_same(self._kept, iteration=progress.iteration, phase=progress.phase)
         if self._continued and self._files:
             cut_back(self.directory, progress.sizes or dict.fromkeys(APPENDED, 0))
         if not self._kept:
@@ -262,9 +262,7 @@ class ExpertIterationRun(TrainingRun):
         if self._files:
             if self._passed:
                 self._keep()  # in the place of what is damaged
-            self._manifest["continued"] = {"iteration": progress.iteration, "phase": progress.phase}
-            self._files.write_json("manifest.json", self._manifest)
-            notify("run_started", run=self._view)
+            self._record_going_on()
         names = ["before", *(f"iteration-{i}" for i in range(self.section.iterations))]
         problems = len(self._prepared.held_out.problems)
         self._rows = from_main(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -40,11 +41,12 @@ from trlmath.sampling.models import load_policy, parameters_of
 from trlmath.sampling.sampler import Sampler
 from trlmath.sampling.serving import check_servers
 from trlmath.sampling.settings import SamplingSettings
-from trlmath.together import from_first
+from trlmath.together import from_first, from_main
 from trlmath.training import trackers
 from trlmath.training.display import Display, Silent
 from trlmath.training.model import lora_config
 from trlmath.training.prepare import PreparedRun, dropped_by_filter, rows_by_filter
+from trlmath.training.same_run import compare, in_words
 
 
 class TrainingRun(ABC):
@@ -70,6 +72,8 @@ class TrainingRun(ABC):
     def __init__(self, recipe: Recipe, display: Display | None = None) -> None:
         self.recipe = recipe
         self.numbers: dict[str, float] = {}
+        self._held = ExitStack()  # the run directory, as its only writer
+        self._changed: list[str] = []  # since the run that is gone on with
         self.watch: Watch = Unwatched()
         check_trainer(recipe, self.algorithm)
         # transformers gives its own timeout too late: the group is made here
@@ -103,7 +107,11 @@ class TrainingRun(ABC):
             prompt={"name": self._prepared.prompt.name, "sha256": self._prepared.prompt.sha256},
             **self._facts(),
         )
-        self._record_start()
+        try:
+            self._record_start()
+        except BaseException:  # refused: whoever goes on in this process may try again
+            self._held.close()
+            raise
         self.display.record(self.directory / "console.log")
         self.display.note(f"run      {self.directory}")
         self._show_data()
@@ -177,7 +185,7 @@ class TrainingRun(ABC):
 
     def _show_data(self) -> None:
         """Tell the person watching what is trained on."""
-        for line in self._data_notes():
+        for line in [*self._data_notes(), *self._changed]:
             self.display.note(line)
 
     # -- construction -----------------------------------------------------------------------------
@@ -225,6 +233,20 @@ class TrainingRun(ABC):
         self._record_drops(self._prepared.ledger)
         notify("run_started", run=self._view)
         notify("rows_filtered", ledger=self._prepared.ledger)
+
+    def _check_same(self, begun: bool, **where: Any) -> None:
+        """Refuse to go on, from `where`, with what would be another run; note what else has changed."""
+        changes, earlier = from_main(
+            self.main, lambda: compare(self.directory, self._manifest, self._engine_chosen[0], begun)
+        )
+        self._changed = [f"resume   changed: {in_words(change)}" for change in changes]
+        self._manifest["resumed"] = [*earlier, {**where, "changed": changes}]
+
+    def _record_going_on(self) -> None:
+        if self._files:
+            keep_one_offs(self._manifest["components"], self._files)
+            self._files.write_json("manifest.json", self._manifest)
+            notify("run_started", run=self._view)
 
     def _record_drops(self, dropped: Iterable[LedgerEntry], **more: Any) -> None:
         for entry in dropped if self._files else ():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,7 +13,6 @@ from transformers import TrainerCallback, TrainerState
 
 from trlmath.evaluation.report import EvaluationReport
 from trlmath.evaluation.sample import Sample
-from trlmath.plugins import notify
 from trlmath.recipe import Recipe
 from trlmath.recipe.schema import EvaluationSetting
 from trlmath.runs.appended import cut_back, flushed_sizes
@@ -49,7 +47,7 @@ class SteppedRun(TrainingRun):
 
     def __init__(self, recipe: Recipe, display: Display | None = None) -> None:
         self.continued: Checkpoint | None = None
-        self._again, self._held = False, ExitStack()
+        self._again = False
         self._rows: list[Sample] = []
         self._evaluated: dict[str, dict[str, float]] = {}
         self._evaluating = ""
@@ -93,15 +91,14 @@ class SteppedRun(TrainingRun):
             return
         sizes = self.continued.facts["sizes"] if self.continued else dict.fromkeys(APPENDED, 0)
         step = self.continued.step if self.continued else 0
+        self._check_same(self.continued is not None, step=step)
         if self._files:
             cut_back(self.directory, sizes)
             drop_rollouts(self.directory, step)
         if self.continued is None:
             super()._record_start()
-        elif self._files:
-            self._manifest["continued"] = {"step": step}
-            self._files.write_json("manifest.json", self._manifest)
-            notify("run_started", run=self._view)
+        else:
+            self._record_going_on()
         self._evaluated = dict(self.continued.facts["evaluated"]) if self.continued else {}
         best = self.continued.facts["best"] if self.continued else None
         self._best = tuple(best) if best else None
