@@ -150,7 +150,7 @@ def test_half_loaded_weights_stop_the_run(sampler, policy):
     with torch.no_grad():
         for parameter in policy.model.parameters():
             parameter.mul_(1.5)
-    with pytest.raises(EngineError, match=STALE):
+    with pytest.raises(EngineError, match="only a part of the run's weights: .* were given none"):
         bridge(sampler, policy, skip=("mlp", "layernorm")).sync_weights()
 
 

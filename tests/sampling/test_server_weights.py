@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from trlmath.errors import EngineError
 from trlmath.sampling import server_weights, weight_files
 from trlmath.sampling.server_weights import FilesTransport, ServerWeights
+from trlmath.sampling.vllm_load import not_whole
 from trlmath.sampling.weight_files import WeightFiles
 
 
@@ -26,6 +27,8 @@ class RecordingConnection:
 
     def __init__(self, url="http://a", version=""):
         self.url, self.version, self.calls = url, version, []
+        self.held = 0  # how often its prefix cache cannot be emptied
+        self.left = {}  # what it leaves out of the weights
 
     def rpc(self, method, timeout=None, **arguments):
         self.calls.append(method)
@@ -34,10 +37,12 @@ class RecordingConnection:
         if method == "trlmath_load_weights":
             self.loaded = {k: v for f in Path(arguments["folder"]).iterdir() for k, v in load_file(f).items()}
             self.version = arguments["version"]
-        return [{"version": self.version}]
+        return [{"version": self.version, **self.left}]
 
     def ask(self, path, body=None, timeout=None, tries=1):
         self.calls.append(path)
+        self.held -= 1
+        return {"success": self.held < 0}
 
 
 def tensors():
@@ -122,6 +127,30 @@ def test_every_server_gets_every_version_and_drops_its_cached_prefixes(tmp_path)
         assert set(connection.loaded) == {"a", "b"}
         assert connection.calls == ["trlmath_load_weights", "/reset_prefix_cache"] * 2
     assert weights.check(both) is False
+
+
+def test_a_prefix_cache_that_others_hold_is_asked_for_again_and_then_ends_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(server_weights, "DROP_SECONDS", 0.1)
+    server = RecordingConnection()
+    weights = ServerWeights(FilesTransport([server], WeightFiles(tmp_path)))
+    server.held = 1
+    weights.send(tensors())
+    assert server.calls[1:] == ["/reset_prefix_cache", "/reset_prefix_cache?reset_running_requests=true"]
+    server.held = 99
+    with pytest.raises(EngineError, match="http://a keeps cached prefixes .*Nobody else may ask"):
+        weights.send(tensors())
+
+
+def test_a_server_that_takes_a_part_of_the_weights_ends_the_run(tmp_path):
+    server = RecordingConnection()
+    weights = ServerWeights(FilesTransport([server], WeightFiles(tmp_path)))
+    server.left = {"refused": ["a"], "missing": ["c", "d"]}
+    with pytest.raises(
+        EngineError, match=r"part of .*1 tensors sent were not taken \(a\) and 2 .*none \(c, d\)"
+    ):
+        weights.send(tensors())
+    # cut over two workers, each takes what is its own
+    assert not_whole([{"refused": ["a"], "missing": []}, {"refused": ["b"], "missing": []}]) == ""
 
 
 def test_a_restarted_server_gets_its_weights_again(tmp_path):

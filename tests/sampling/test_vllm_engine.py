@@ -8,6 +8,7 @@ import pytest
 import torch
 from hostile import check_cuts, check_nothing_leaks, hostile_copy, loaded
 
+from trlmath.errors import EngineError
 from trlmath.sampling import SamplingSettings
 from trlmath.sampling.transformers_engine import TransformersSampler
 
@@ -71,6 +72,44 @@ def test_scores_agree_then_stale_then_fresh(engine, tiny, prompts):
         assert sum(gaps) / len(gaps) < allowed
     engine.load_weights(tiny[0].named_parameters())
     assert difference(engine, reference(tiny), prompts) < allowed
+
+
+def test_a_part_of_the_weights_is_told(engine, tiny):
+    with pytest.raises(EngineError, match=r"parameters were given none \(model\.layers\.0\.mlp"):
+        engine.load_weights((n, p) for n, p in tiny[0].named_parameters() if "mlp" not in n)
+    # the engine's matrix is of three: it is given something, but not all
+    model = engine.llm.llm_engine.model_executor.driver_worker.model_runner.model
+    real = model.load_weights
+    model.load_weights = lambda named: set() if "k_proj" in named[0][0] else real(named)
+    with pytest.raises(EngineError, match=r"were not taken \(model\.layers\.0\.self_attn\.k_proj"):
+        engine.load_weights(tiny[0].named_parameters())
+    del model.load_weights
+    engine.load_weights(tiny[0].named_parameters())
+
+
+def test_old_prefixes_are_dropped_also_while_somebody_asks(engine, tiny):
+    from vllm import SamplingParams
+
+    prompt = tiny[1]("A reasoning process, and then </think> <answer> 1 </answer>: " * 3)["input_ids"]
+    llm = engine.llm
+    engine.load_weights(tiny[0].named_parameters())
+    other = llm.llm_engine.add_request(
+        "99", {"prompt_token_ids": prompt}, SamplingParams(max_tokens=60, min_tokens=60)
+    )
+    for _ in range(3):
+        llm.llm_engine.step()
+    assert not llm.reset_prefix_cache(), "blocks are held: else this is no test"
+    changed = reference(tiny, 1.15)
+    engine.load_weights(changed.model.named_parameters())
+    llm.llm_engine.abort_request([other])
+    while llm.llm_engine.has_unfinished_requests():
+        llm.llm_engine.step()
+    (group,) = engine.generate([prompt], SamplingSettings(max_tokens=8, seed=0), n=4)
+    scores = changed.score([prompt] * 4, [r.token_ids for r in group.rollouts])
+    told = [logp for rollout in group.rollouts for logp in rollout.logprobs]
+    gaps = [abs(a - b) for a, b in zip([logp for row in scores for logp in row], told, strict=True)]
+    assert sum(gaps) / len(gaps) < TOLERANCE[engine.test_dtype]
+    engine.load_weights(tiny[0].named_parameters())
 
 
 def test_settings_mean_the_same(engine, tiny, prompts):

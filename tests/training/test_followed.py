@@ -1,4 +1,4 @@
-"""An engine that did not take its weights is found by the sync, at any learning rate; one that did, is not."""
+"""An engine that did not take its weights is found by the sync, at any learning rate; another is not."""
 
 from __future__ import annotations
 

@@ -15,10 +15,13 @@ import torch
 from trlmath.errors import EngineError
 from trlmath.sampling.server_http import Connection
 from trlmath.sampling.server_process import free_port
+from trlmath.sampling.vllm_load import not_whole
 from trlmath.sampling.weight_files import WeightFiles
 
 # how long the other processes wait for the writer to give a restarted server its weights again
 RENEWAL_SECONDS = 60.0
+# how long a server is asked to drop what it has cached of the old weights
+DROP_SECONDS = 30.0
 
 Named = Iterable[tuple[str, torch.Tensor]]
 
@@ -96,7 +99,7 @@ class NcclTransport:
                     client.update_named_param(name, tensor)
         for connection in self.connections:
             connection.rpc("trlmath_set_version", version=version)
-            connection.ask("/reset_prefix_cache", {}, tries=3)
+            _drop_prefixes(connection)
 
     def renew(self, connection: Connection) -> bool:
         """See `Transport.renew`."""
@@ -238,5 +241,32 @@ def _served(connection: Connection) -> set[str]:
 
 
 def _load(connection: Connection, folder: Path, version: str) -> None:
-    connection.rpc("trlmath_load_weights", folder=str(folder), version=version)
-    connection.ask("/reset_prefix_cache", {}, tries=3)
+    told = connection.rpc("trlmath_load_weights", folder=str(folder), version=version)
+    wrong = not_whole(told)
+    if wrong:
+        raise EngineError(
+            f"the server at {connection.url} has only a part of the run's weights: {wrong}. Does it serve "
+            "the model of model.path?"
+        )
+    _drop_prefixes(connection)
+
+
+def _drop_prefixes(connection: Connection) -> None:
+    """Empty a server's prefix cache, which holds keys and values of the old weights. Raises EngineError."""
+    deadline, forced = time.monotonic() + DROP_SECONDS, ""
+    while True:
+        # it answers false while requests hold blocks; asked so, it puts them back and reads them again
+        answer = connection.ask(f"/reset_prefix_cache{forced}", {}, tries=3)
+        if (answer or {}).get("success", False):
+            return
+        if time.monotonic() > deadline:
+            raise EngineError(
+                f"the server at {connection.url} keeps cached prefixes of the old weights, as other requests "
+                f"are running there, also after {DROP_SECONDS:.0f} s: rollouts would come from an old policy "
+                "in part. Nobody else may ask a server that is trained with: another run, an evaluation "
+                "(--server), a chat. Give each servers of its own, and start the run again with the same "
+                "command."
+            )
+        if forced:
+            time.sleep(1.0)
+        forced = "?reset_running_requests=true"

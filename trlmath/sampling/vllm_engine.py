@@ -15,6 +15,8 @@ from trlmath.sampling.memory_share import cache_size
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.types import Group, Rollout
 
+from trlmath.sampling.stopping import finish_reason
+from trlmath.sampling.vllm_load import drop_prefixes, load_into, not_whole
 
 class VllmSampler:
     """Samples with `vllm.LLM` in this process.
@@ -158,14 +160,18 @@ class VllmSampler:
         return scores
 
     def load_weights(self, named_tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """See `Sampler.load_weights`. Cached prefixes of the old weights are dropped."""
+        """See `Sampler.load_weights`. Cached prefixes of the old weights are dropped.
+
+        Raises:
+            EngineError: a tensor or a parameter was left out, or old prefixes are still cached.
+        """
         self._wake(["weights"])
         engine: Any = self.llm.llm_engine
         model = engine.model_executor.driver_worker.model_runner.model
-        # one tensor at a time: with sharded trainers only one is gathered at any moment
-        for name, tensor in named_tensors:
-            model.load_weights([(name, tensor)])
-        self.llm.reset_prefix_cache()
+        wrong = not_whole([load_into(model, named_tensors)])
+        if wrong:
+            raise EngineError(f"vLLM has only a part of the trainer's weights: {wrong}.")
+        drop_prefixes(self.llm)
         self.weights_version += 1
 
     def _wake(self, parts: Sequence[str]) -> None:

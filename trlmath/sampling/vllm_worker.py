@@ -5,6 +5,7 @@ vLLM imports this by name (``--worker-extension-cls``) in every worker before it
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 from trlmath.sampling.vllm_engine import keep_weights_loadable
 
+from trlmath.sampling.vllm_load import load_into
 if not torch.cuda.is_available():
     keep_weights_loadable()
 
@@ -22,27 +24,27 @@ class WorkerExtension:
     model_runner: Any
     trlmath_version = ""
 
-    def trlmath_load_weights(self, folder: str, version: str) -> dict[str, str]:
-        """Load every tensor of the safetensors files in `folder`; returns the version now served.
+    def trlmath_load_weights(self, folder: str, version: str) -> dict[str, Any]:
+        """Load every tensor of the safetensors files in `folder`.
 
         Args:
             folder: readable by this worker; on a shared file system or /dev/shm.
             version: names the weights, and the run they are of.
 
         Raises:
+        Returns:
+            ``version``, now served, and what `load_into` tells.
+
             FileNotFoundError: there is no safetensors file in `folder`.
         """
-        from safetensors import safe_open
-
         files = sorted(Path(folder).glob("*.safetensors"))
         if not files:
             raise FileNotFoundError(f"no safetensors file in {folder}")
-        for path in files:
-            with safe_open(path, framework="pt") as tensors:
-                for name in tensors.keys():  # noqa: SIM118 (it is no dict)
-                    self.model_runner.model.load_weights([(name, tensors.get_tensor(name))])
+        # weights that are a part of each have no name
+        self.trlmath_version = "weights that are not whole"
+        told = load_into(self.model_runner.model, _tensors(files))
         self.trlmath_version = version
-        return {"version": self.trlmath_version}
+        return {"version": self.trlmath_version, **told}
 
     def trlmath_set_version(self, version: str) -> dict[str, str]:
         """Note the version of weights that came another way (NCCL)."""
@@ -52,3 +54,12 @@ class WorkerExtension:
     def trlmath_weights_version(self) -> dict[str, str]:
         """The version last loaded; "" for the weights that the server was started with."""
         return {"version": self.trlmath_version}
+
+
+def _tensors(files: Sequence[Path]) -> Iterator[tuple[str, torch.Tensor]]:
+    from safetensors import safe_open
+
+    for path in files:
+        with safe_open(path, framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 (it is no dict)
+                yield name, tensors.get_tensor(name)

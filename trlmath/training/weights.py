@@ -105,14 +105,14 @@ class WeightBridge:
             )
         elif unmoved is not None:
             self._tell(
-                f"on a probe of {len(completion)} tokens its log-probabilities are those of before, to the bit, "
-                f"while the trainer's have moved by {unmoved:.1e} nats: new weights were sent and not taken"
+                f"on a probe of {len(completion)} tokens its log-probabilities are those of before, to the "
+                f"bit, while the trainer's have moved by {unmoved:.1e} nats: what was sent was not taken"
             )
 
     def _tell(self, why: str) -> None:
         stale = (
-            f"The engine does not generate from the trainer's weights: {why}. Rollouts would come from an old "
-            "policy. "
+            f"The engine does not generate from the trainer's weights: {why}. Rollouts would come from an "
+            "old policy. "
         )
         if self.policy == "stop":
             raise EngineError(
