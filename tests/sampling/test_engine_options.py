@@ -177,7 +177,7 @@ def test_flags_of_the_command_line():
     ],
 )
 def test_sleep_needs_vllm_on_a_gpu(monkeypatch, engine, on_gpu, told):
-    monkeypatch.setattr("trlmath.sampling.vllm_engine.on_gpu", lambda: on_gpu)
+    monkeypatch.setattr("trlmath.sampling.choose.on_gpu", lambda: on_gpu)
     recipe = parse_recipe({"sampling": {"sleep": True}})
     with pytest.raises(RecipeError, match=told):
         choose.check_engine(recipe, engine)

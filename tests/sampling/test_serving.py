@@ -26,12 +26,12 @@ def test_its_devices_and_key_are_in_its_environment_and_the_trainers_ranks_are_n
         "VLLM_ENABLE_V1_MULTIPROCESSING",
     ):
         monkeypatch.setenv(name, "1")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    told = server_environment([1, 3], "a-key-of-ours")
-    assert (told["CUDA_VISIBLE_DEVICES"], told["VLLM_API_KEY"]) == ("1,3", "a-key-of-ours")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5,GPU-7")
+    told = server_environment([2, 1], "a-key-of-ours")
+    assert (told["CUDA_VISIBLE_DEVICES"], told["VLLM_API_KEY"]) == ("GPU-7,5", "a-key-of-ours")
     assert not {"RANK", "WORLD_SIZE", "MASTER_PORT", "TORCHELASTIC_RUN_ID"} & set(told)
     assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in told
-    assert server_environment(None, None)["CUDA_VISIBLE_DEVICES"] == "0"
+    assert server_environment(None, None)["CUDA_VISIBLE_DEVICES"] == "2,5,GPU-7"
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("vllm"), reason="no vLLM here")
@@ -45,6 +45,7 @@ def test_the_recipe_says_what_is_started(monkeypatch, transport, tiny_dir):
 
     monkeypatch.setattr(server_process.subprocess, "Popen", Started)
     monkeypatch.setenv("VLLM_API_KEY", "a-key-of-ours")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     serving.start_server(recipe(devices=[1], transport=transport), str(tiny_dir), 128, "float32")
     command = started["command"]
     assert command[command.index("--host") + 1] == "127.0.0.1"

@@ -124,11 +124,43 @@ def test_settings_mean_the_same(engine, tiny, prompts):
     assert (stopped.finish_reason, stopped.text) == ("stop", free[: free.find(stop) + len(stop)])
     held = engine.generate(prompts, SamplingSettings(max_tokens=12, min_tokens=8, stop=("e", " ")), n=8)
     assert all(len(r.token_ids) >= 8 for g in held for r in g.rollouts)
+    with pytest.raises(EngineError, match=r"sampling.max_tokens is 250.*context of 256"):
+        engine.generate(prompts, SamplingSettings(max_tokens=250))
     if engine.test_dtype == "float32":
         own = TransformersSampler(*tiny, engine.test_ends)
         ours = own.generate(prompts, SamplingSettings(temperature=0, max_tokens=30))
         theirs = engine.generate(prompts, SamplingSettings(temperature=0, max_tokens=30))
         assert [g.rollouts[0].token_ids for g in ours] == [g.rollouts[0].token_ids for g in theirs]
+        # a stop string that is complete before min_tokens, one that begins before, and later ones
+        for floor in (3, 6, 20):
+            for begin in (0, 3, 6):
+                settings = SamplingSettings(
+                    temperature=0, max_tokens=30, min_tokens=floor, stop=(free[begin : begin + 3], free[10])
+                )
+                ours, theirs = (s.generate(prompts, settings) for s in (own, engine))
+                told = [
+                    [
+                        (g.rollouts[0].text, g.rollouts[0].token_ids, g.rollouts[0].finish_reason)
+                        for g in groups
+                    ]
+                    for groups in (ours, theirs)
+                ]
+                assert told[0] == told[1]
+
+
+def test_a_completion_that_fills_the_context_is_scored(engine, tiny, prompts):
+    engine.load_weights(tiny[0].named_parameters())
+    room = 256 - len(prompts[0])
+    full = engine.generate(prompts[:1], SamplingSettings(max_tokens=room, min_tokens=room, seed=0))[0]
+    pairs = ([prompts[0], prompts[1]], [full.rollouts[0].token_ids, [5, 6]])
+    assert len(pairs[1][0]) == room
+    for ours, theirs in zip(reference(tiny).score(*pairs), engine.score(*pairs), strict=True):
+        assert len(ours) == len(theirs)
+        assert abs(ours[-1] - theirs[-1]) < 5 * TOLERANCE[engine.test_dtype]
+        gaps = [abs(a - b) for a, b in zip(ours, theirs, strict=True)]
+        assert sum(gaps) / len(gaps) < TOLERANCE[engine.test_dtype]
+    with pytest.raises(EngineError, match="257 tokens together, more than the engine's context of 256"):
+        engine.score([pairs[0][0]], [[*pairs[1][0], 5]])
 
 
 def test_a_group_that_shares_its_prompt_draws_from_the_model(engine, tiny, tiny_dir):

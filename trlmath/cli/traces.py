@@ -132,12 +132,12 @@ def _teacher(prompts: list[str], options: dict[str, Any], held: ExitStack) -> tu
                 f"--{option.replace('_', '-')} belongs to a server, and --teacher {name!r} is none. A server "
                 "is given as its URL, http://..."
             )
-    import torch
     from transformers.utils.logging import disable_progress_bar
 
     from trlmath.recipe import Recipe
     from trlmath.sampling.build import build_sampler
     from trlmath.sampling.choose import engine_of
+    from trlmath.sampling.devices import own_device
     from trlmath.sampling.models import count_parameters, located, read_model_files, weights_fingerprint
 
     recipe = Recipe.model_validate(
@@ -145,12 +145,11 @@ def _teacher(prompts: list[str], options: dict[str, Any], held: ExitStack) -> tu
     )
     files = read_model_files(located(name))
     engine, _ = engine_of(recipe, count_parameters(files.config))
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     identity = {"model": files.path, "weights": weights_fingerprint(files.path), "chat": chat}
 
     def load() -> Any:
         disable_progress_bar()  # transformers' own would break into ours
-        return build_sampler(recipe, files, engine, longest + room, held, device=device)
+        return build_sampler(recipe, files, engine, longest + room, held, device=own_device())
 
     teacher = LocalTeacher(identity, files.tokenizer, load, chat)
     longest = max(map(len, teacher.tokenize(prompts)))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 
-import torch
-
 from trlmath.errors import EngineError, RecipeError
 from trlmath.recipe import Recipe
+from trlmath.sampling.devices import check_server_devices, gpu_count, on_gpu, trainers_here
 from trlmath.sampling.engine_options import OWN_SERVER, RUNNING, check_engine_options
 
 SERVER = "server"
@@ -57,7 +56,7 @@ def engine_of(recipe: Recipe, parameters: int) -> tuple[str, str]:
         where = recipe.sampling.url
         return SERVER, f"the vLLM server at {where}" if where else "a vLLM server that this run starts"
     installed = importlib.util.find_spec("vllm") is not None
-    return choose_engine(recipe.sampling.engine, parameters, torch.cuda.is_available(), installed)
+    return choose_engine(recipe.sampling.engine, parameters, on_gpu(), installed)
 
 
 def check_engine(recipe: Recipe, engine: str, trains: bool = False) -> None:
@@ -67,10 +66,10 @@ def check_engine(recipe: Recipe, engine: str, trains: bool = False) -> None:
         trains: the engine will be given weights.
 
     Raises:
-        RecipeError: it cannot sleep, has no such option, or refuses a value.
+        RecipeError: it cannot sleep, has no such option, refuses a value, or would start where a trainer is.
         EngineError: vLLM's options are asked for and it is not installed.
     """
-    from trlmath.sampling.vllm_engine import on_gpu, prepare_environment
+    from trlmath.sampling.vllm_engine import prepare_environment
 
     sampling = recipe.sampling
     if sampling.sleep and engine != "vllm":
@@ -82,6 +81,10 @@ def check_engine(recipe: Recipe, engine: str, trains: bool = False) -> None:
         raise RecipeError("sampling.sleep: vLLM's sleep mode exists on GPUs only; set it to false.")
     if engine == SERVER:
         engine = OWN_SERVER if sampling.url is None else RUNNING
+    if engine == OWN_SERVER:
+        check_server_devices(
+            sampling.devices, gpu_count(), trainers_here() if trains else 0, sampling.engine_options
+        )
     if sampling.engine_options and engine in ("vllm", OWN_SERVER):
         prepare_environment(not on_gpu())  # read when vLLM is imported
     check_engine_options(engine, sampling.engine_options, trains)

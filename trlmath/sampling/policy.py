@@ -15,6 +15,7 @@ from trlmath.errors import EngineError
 from trlmath.recipe import parse_recipe
 from trlmath.sampling.build import build_sampler
 from trlmath.sampling.choose import engine_of
+from trlmath.sampling.devices import own_device
 from trlmath.sampling.models import count_parameters, located, read_model_files
 from trlmath.sampling.room import check_pairs
 from trlmath.sampling.settings import SamplingSettings
@@ -64,8 +65,6 @@ class Policy:
         seed: int = 0,
         **engine_options: Any,
     ) -> None:
-        import torch
-
         sampling: dict[str, Any] = {"engine": engine, "engine_options": engine_options}
         if url is not None:
             sampling |= {"mode": "server", "url": url}
@@ -79,8 +78,7 @@ class Policy:
         if room is None and url is None:
             raise EngineError(f"the config of {model!r} tells no context; give context, in tokens.")
         self._held = ExitStack()
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.sampler = build_sampler(recipe, files, self.engine, room, self._held, device=device)
+        self.sampler = build_sampler(recipe, files, self.engine, room, self._held, device=own_device())
 
     def sample(
         self, prompts: Sequence[str], settings: SamplingSettings | None = None, n: int = 1

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import torch
 
 from trlmath.errors import EngineError
 from trlmath.sampling import server_guard
+from trlmath.sampling.devices import of_visible, on_gpu, visible_variable
 from trlmath.sampling.engine_options import as_flags, cpu_defaults
 from trlmath.sampling.memory_share import cache_size
 
@@ -32,13 +32,14 @@ class ServerProcess:
         dtype: ``float32``, ``bfloat16``, ...
         host: to listen on; only who can reach it can ask, and can load weights.
         port: 0 picks a free one.
-        devices: GPUs it may use; None leaves what the environment says.
+        devices: GPUs it may use, counted among those visible here; None leaves what the environment says.
         api_key: asked of every request for completions.
         options: further arguments of vLLM's server, ``tensor_parallel_size: 2``.
         log: file for its output; None shows it.
 
     Raises:
         EngineError: vLLM is not installed, or the port is taken.
+        RecipeError: there is no such device.
     """
 
     def __init__(
@@ -165,7 +166,7 @@ def server_command(
     }
     if context:
         given["max_model_len"] = context
-    if not torch.cuda.is_available():
+    if not on_gpu():
         given |= cpu_defaults(context)
         given |= cache_size(model, {**given, **options}, on_cpu=True)
     # vLLM's `serve` command is the same program; this door also opens in builds under another name
@@ -196,7 +197,8 @@ def server_environment(devices: Sequence[int] | None, api_key: str | None) -> di
     environment = {k: v for k, v in environment.items() if not k.startswith("TORCHELASTIC_")}
     environment["VLLM_LOGGING_LEVEL"] = "INFO"
     if devices is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, devices))
+        name = visible_variable()
+        environment[name] = of_visible(devices, environment.get(name))
     if api_key:
         environment["VLLM_API_KEY"] = api_key
     return environment

@@ -10,13 +10,15 @@ from typing import Any
 import torch
 
 from trlmath.errors import EngineError
+from trlmath.sampling.devices import on_gpu
 from trlmath.sampling.engine_options import VLLM, check_engine_options, cpu_defaults
 from trlmath.sampling.memory_share import cache_size
+from trlmath.sampling.room import check_pairs, check_room
 from trlmath.sampling.settings import SamplingSettings
-from trlmath.types import Group, Rollout
-
 from trlmath.sampling.stopping import finish_reason
 from trlmath.sampling.vllm_load import drop_prefixes, load_into, not_whole
+from trlmath.types import Group, Rollout
+
 
 class VllmSampler:
     """Samples with `vllm.LLM` in this process.
@@ -97,6 +99,7 @@ class VllmSampler:
             # vLLM may cut torch to one thread for the whole process, the trainer included
             torch.set_num_threads(threads)
         self.sleep, self.weights_version = sleep, 0
+        self.context: int | None = self.llm.llm_engine.vllm_config.model_config.max_model_len
         self._asleep: set[str] = set()
         if sleep:
             self._go_to_sleep()
@@ -107,7 +110,10 @@ class VllmSampler:
         """See `Sampler.generate`."""
         from vllm import SamplingParams
 
+        check_room(prompts, settings, self.context)
         if not prompts:
+            # a rank may have nothing to draw, and the probe has woken it
+            self._go_to_sleep()
             return []
         self._wake(["weights", "kv_cache"])
         params = [
@@ -150,13 +156,32 @@ class VllmSampler:
         """See `Sampler.score`."""
         from vllm import SamplingParams
 
+        check_pairs(prompts, completions, self.context)
+        if not prompts:
+            return []
         self._wake(["weights", "kv_cache"])
-        params = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
-        requests = [{"prompt_token_ids": [*p, *c]} for p, c in zip(prompts, completions, strict=True)]
+        greedy = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0, "detokenize": False}
+        rows = [[*p, *c] for p, c in zip(prompts, completions, strict=True)]
+        # vLLM always draws a token; where there is no room for one, the last is asked for as what is drawn
+        full = [len(row) == self.context for row in rows]
+        plain = SamplingParams(**greedy)
+        params = [
+            SamplingParams(**greedy, logprob_token_ids=[row[-1]]) if at_end else plain
+            for row, at_end in zip(rows, full, strict=True)
+        ]
+        requests = [
+            {"prompt_token_ids": row[:-1] if at_end else row} for row, at_end in zip(rows, full, strict=True)
+        ]
+        try:
+            outputs = self.llm.generate(requests, params if any(full) else plain, use_tqdm=False)
+        except (RuntimeError, ValueError) as error:
+            raise EngineError(f"vLLM failed while scoring: {error}") from error
         scores = []
-        for prompt, output in zip(prompts, self.llm.generate(requests, params, use_tqdm=False), strict=True):
-            ids, logps = output.prompt_token_ids, output.prompt_logprobs
-            scores.append([logps[i][ids[i]].logprob for i in range(len(prompt), len(ids))])
+        for prompt, row, at_end, output in zip(prompts, rows, full, outputs, strict=True):
+            at = list(output.prompt_logprobs)
+            if at_end:
+                at += output.outputs[0].logprobs
+            scores.append([at[i][row[i]].logprob for i in range(len(prompt), len(row))])
         return scores
 
     def load_weights(self, named_tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
@@ -209,11 +234,6 @@ def prepare_environment(on_cpu: bool) -> None:
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 
 
-def on_gpu() -> bool:
-    """Whether vLLM runs on a device of its kind: CUDA, ROCm or XPU."""
-    return torch.cuda.is_available() or torch.xpu.is_available()
-
-
 def keep_weights_loadable() -> None:
     """Stop vLLM's CPU layers from keeping a packed copy of their weights (oneDNN, SGL, ZenDNN).
 
@@ -234,5 +254,5 @@ def _rollout(completion: Any) -> Rollout:
         next(iter(at.values())).logprob if len(at) == 1 else at[token].logprob
         for token, at in zip(completion.token_ids, completion.logprobs, strict=True)
     )
-    reason = "length" if completion.finish_reason == "length" else "stop"
-    return Rollout(completion.text, tuple(completion.token_ids), logps, reason)  # type: ignore[arg-type]
+    reason = finish_reason(completion.finish_reason, "vLLM")
+    return Rollout(completion.text, tuple(completion.token_ids), logps, reason)

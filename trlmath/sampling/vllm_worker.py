@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
+from trlmath.sampling.devices import on_gpu
 from trlmath.sampling.vllm_engine import keep_weights_loadable
-
 from trlmath.sampling.vllm_load import load_into
-if not torch.cuda.is_available():
+
+if not on_gpu():
     keep_weights_loadable()
 
 
@@ -31,10 +32,10 @@ class WorkerExtension:
             folder: readable by this worker; on a shared file system or /dev/shm.
             version: names the weights, and the run they are of.
 
-        Raises:
         Returns:
             ``version``, now served, and what `load_into` tells.
 
+        Raises:
             FileNotFoundError: there is no safetensors file in `folder`.
         """
         files = sorted(Path(folder).glob("*.safetensors"))
