@@ -115,7 +115,7 @@ class SamplingSection(Section):
     once) or off (do not look). `engine_options`: extra arguments of the engine itself.
 
     With ``mode: server``: `url`, one or several running servers (`trlmath serve`); null starts one and stops
-    it at the end, on `devices` (GPU numbers; null: what the environment says). `transport`: how weights get
+    it at the end, on `devices` (GPUs, counted among the visible; null: as the environment says). `transport`: how weights get
     there, `files` through `weights_dir` (seen by both sides; null: memory of this machine) or `nccl` (GPUs).
     `start_timeout`, `request_timeout`: seconds.
     """
@@ -167,7 +167,7 @@ class RolloutSection(Section):
     group_size: Int = Field(default=8, ge=2)
     updates_per_rollout: Int = Field(default=1, ge=1)
     epochs_per_rollout: Int = Field(default=1, ge=1)
-    microbatch_tokens: Annotated[Int, Field(ge=1)] | None = None
+    microbatch_tokens: Annotated[Int, Field(ge=1)] | None = 8192
     clip: bool = True
     refill: RefillSection | None = None
     old_logprobs: Literal["recompute", "engine"] = "recompute"
@@ -182,7 +182,7 @@ class BatchSection(Section):
     """
 
     size: Int = Field(default=32, ge=1)
-    microbatch_tokens: Annotated[Int, Field(ge=1)] | None = None
+    microbatch_tokens: Annotated[Int, Field(ge=1)] | None = 8192
     packing: bool = False
     max_length: Annotated[Int, Field(ge=2)] | None = None
     over_long: Literal["drop", "cut"] = "drop"

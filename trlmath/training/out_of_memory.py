@@ -11,6 +11,7 @@ import torch
 
 from trlmath.errors import TrainingError
 from trlmath.recipe import Recipe
+from trlmath.recipe.schema import BatchSection
 
 # how torch's and C++'s allocators say it where they raise a plain RuntimeError
 _WORDS = (
@@ -56,7 +57,7 @@ def update_knobs(recipe: Recipe, algorithm: str) -> str:
     section, budget = (
         ("rollout", recipe.rollout.microbatch_tokens)
         if algorithm == "grpo"
-        else ("batch", recipe.batch.microbatch_tokens if recipe.batch else None)
+        else ("batch", (recipe.batch or BatchSection()).microbatch_tokens)
     )
     key = f"{section}.microbatch_tokens"
     told = f"Lower {key} (now {budget})" if budget else f"Set {key} (now null: a step is one forward)"
