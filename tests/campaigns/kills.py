@@ -41,7 +41,10 @@ EXPERT = [
 # what is killed: name -> (script, overrides)
 SUBJECTS = {
     "grpo": ("grpo", GRPO),
-    "grpo, 2 updates": ("grpo", [*GRPO, SAMPLED, "data.train_size=8", "rollout.updates_per_rollout=2"]),
+    "grpo, 2 updates": (
+        "grpo",
+        [*GRPO, SAMPLED, "data.train_size=8", "rollout.updates_per_rollout=2", "evaluation.every=2"],
+    ),
     "sft": ("sft", SFT),
     "expert_iteration": ("expert_iteration", EXPERT),
 }

@@ -169,6 +169,21 @@ def test_what_waits_for_an_evaluation_that_never_comes_is_refused(data, algorith
     check_sections(parse_recipe({**data, "evaluation": {"every": every}}), algorithm)
 
 
+def test_a_best_checkpoint_that_no_evaluation_could_keep_is_refused():
+    from trlmath.recipe import check_sections, parse_recipe
+
+    def check(every, algorithm="grpo"):
+        run, rollout = {"keep_best": "eval/both"}, {"updates_per_rollout": 2, "epochs_per_rollout": 2}
+        evaluation = {"every": every}
+        check_sections(parse_recipe({"run": run, "rollout": rollout, "evaluation": evaluation}), algorithm)
+
+    with pytest.raises(
+        RecipeError, match="evaluation.every=6 evaluates within a rollout phase of 4 .* multiple of 4"
+    ):
+        check(6)
+    check(8)
+
+
 def test_a_section_that_the_algorithm_does_not_read_is_an_error():
     from trlmath.recipe import check_sections, parse_recipe
 

@@ -99,3 +99,10 @@ def test_other_problems_are_refused_and_another_reward_is_told_and_recorded(trai
     copies = {file.read_text() for file in (tmp_path / "run" / "components").iterdir()}
     assert {"[0.0]" in code for code in copies} == {True, False}
     assert f"resume   changed: {in_words(change)}" in again._changed
+
+
+def test_the_best_checkpoint_stays_also_where_none_was_due(trained, tmp_path):
+    settings = ["run.keep_best=eval/both", "run.keep_last=1", "run.checkpoint_every=3"]
+    trained({0: 0.9, 2: 0.6, 4: 0.5}, *settings)
+    kept = {path.name for path in (tmp_path / "run" / "checkpoints").glob("checkpoint-*")}
+    assert kept == {"checkpoint-2", "checkpoint-6"}

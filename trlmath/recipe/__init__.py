@@ -6,7 +6,7 @@ from trlmath.recipe.checks import check_context, check_enough_prompts, check_pro
 from trlmath.recipe.load import find_recipe, load_recipe, parse_recipe
 from trlmath.recipe.run_checks import check_components, check_trainer
 from trlmath.recipe.schema import Recipe, Ref, RewardEntry
-from trlmath.recipe.sections import check_sections
+from trlmath.recipe.sections import check_sections, updates_of_phase
 from trlmath.recipe.shipped import shipped_recipes, shipped_studies
 
 __all__ = [
@@ -25,4 +25,5 @@ __all__ = [
     "parse_recipe",
     "shipped_recipes",
     "shipped_studies",
+    "updates_of_phase",
 ]

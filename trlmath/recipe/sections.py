@@ -61,7 +61,14 @@ def _never(recipe: Recipe, algorithm: str) -> list[str]:
     """A sentence for each key that decides by evaluations while training, where there is none."""
     evaluation, each_iteration = recipe.evaluation, algorithm == "expert_iteration"
     if evaluation.enabled and (evaluation.every or each_iteration):
-        return []
+        phase = updates_of_phase(recipe) if algorithm == "grpo" else 1
+        if not recipe.run.keep_best or evaluation.every % phase == 0:
+            return []
+        return [
+            f"run.keep_best: evaluation.every={evaluation.every} evaluates within a rollout phase of {phase} "
+            f"updates (rollout.updates_per_rollout x epochs_per_rollout), where no checkpoint can be. Set "
+            f"it to a multiple of {phase}, or remove run.keep_best."
+        ]
     missing = "Set evaluation.enabled=true"
     missing += "" if each_iteration else " and evaluation.every to a number of steps"
     errors = []
@@ -76,6 +83,11 @@ def _never(recipe: Recipe, algorithm: str) -> list[str]:
             "remove run.keep_best."
         )
     return errors
+
+
+def updates_of_phase(recipe: Recipe) -> int:
+    """Optimizer steps that GRPO takes on the rollouts of one phase; checkpoints fall between phases."""
+    return recipe.rollout.updates_per_rollout * recipe.rollout.epochs_per_rollout
 
 
 def _value(recipe: Recipe, name: str) -> Any:

@@ -11,6 +11,7 @@ import torch
 
 from trlmath.data.filtering import LedgerEntry
 from trlmath.plugins import notify
+from trlmath.recipe import updates_of_phase
 from trlmath.runs.rollouts import thin_rollouts, write_rollouts
 from trlmath.sampling.sampler import Sampler
 from trlmath.training.engine import sampler_factory
@@ -76,6 +77,12 @@ class GrpoRun(SteppedRun):
         """Train for the recipe's steps."""
         why = self.trainer.padded_because
         self.display.note("update   " + (f"padded rows: {why}" if why else "rollouts share their prompts"))
+        every, phase = self.recipe.run.checkpoint_every, updates_of_phase(self.recipe)
+        if every % phase:
+            self.display.note(
+                f"save     each {self.trainer.args.save_steps} steps: run.checkpoint_every={every} is moved up "
+                f"to whole rollout phases, of {phase} updates"
+            )
         self.trainer.kept = [FilterStates(self.trainer.algorithm.group_filters)]
         if self.continued and not self.trainer.sampler.shares_weights:
             self.trainer.sampler.weights_version = self.continued.facts["weights_version"]
@@ -83,8 +90,7 @@ class GrpoRun(SteppedRun):
 
     def _boundary(self, step: int) -> bool:
         # rollouts are not kept: between two updates of one phase they would have to be drawn anew
-        rollout = self.recipe.rollout
-        return step % (rollout.updates_per_rollout * rollout.epochs_per_rollout) == 0
+        return step % updates_of_phase(self.recipe) == 0
 
     def _widest(self) -> Widest:
         return widest_rollouts(self.trainer, self._prepared.longest_prompt, self.recipe.sampling.max_tokens)

@@ -189,8 +189,11 @@ class SteppedRun(TrainingRun):
         if math.isnan(value) or not self.step:
             return
         if self._best is None or value > self._best[0]:
-            # of this step, if it is one after which a checkpoint is written
             self._best = (value, f"checkpoint-{self.step}")
+            # where training goes on from, it is there already
+            there = self.continued.step if self.continued else None
+            if self._evaluating == f"step-{self.step}" and self.step != there:
+                self.trainer.control.should_save = True
 
     # -- the end ------------------------------------------------------------------------------------
 
