@@ -24,6 +24,10 @@ from trlmath.types import Grade, Group, Problem, Rollout
 CHUNK = 64
 
 
+class EvaluationLeft(Exception):
+    """An evaluation was given up between two chunks; what is drawn is saved."""
+
+
 @dataclass(frozen=True)
 class EvaluationSet:
     """Problems ready to evaluate.
@@ -67,6 +71,7 @@ def evaluate(
     chunk: int = CHUNK,
     done: Sequence[Sample] = (),
     by: Sequence[str] = (),
+    given_up: Callable[[], bool] = lambda: False,
 ) -> EvaluationReport:
     """Evaluate on every problem of `data`, spread over processes.
 
@@ -81,9 +86,13 @@ def evaluate(
         chunk: problems generated at once.
         done: rows of whole chunks of this setting that are saved already (see `store.resume`).
         by: dataset fields to break the report down by.
+        given_up: asked before each round of chunks; must answer alike on every process.
 
     Returns:
         the report over all problems, the same on every process.
+
+    Raises:
+        EvaluationLeft: it was given up.
     """
     process, processes = share
     rows = list(done)
@@ -93,6 +102,8 @@ def evaluate(
         progress(len(saved))
     spent, drawn = 0.0, 0
     for start in range(0, len(missing), processes):
+        if given_up():
+            raise EvaluationLeft
         turn = missing[start : start + processes]
         # a process without a chunk generates nothing, but takes part: sharded models are gathered together
         numbers = turn[process] if process < len(turn) else []

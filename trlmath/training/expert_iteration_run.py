@@ -34,6 +34,7 @@ from trlmath.training.averaging import NOT_AVERAGED, WeightAverage
 from trlmath.training.display import Display
 from trlmath.training.early_stop import EarlyStop
 from trlmath.training.engine import sampler_factory
+from trlmath.training.evaluation_numbers import evaluation_numbers
 from trlmath.training.expert_iteration import Selection
 from trlmath.training.health_callback import HealthCheck
 from trlmath.training.iterated_sft import IteratedSFTTrainer, guard
@@ -46,7 +47,7 @@ from trlmath.training.prepare import Prepared
 from trlmath.training.prepare_iterations import prepare_iterations, training_set
 from trlmath.training.resume import find_unfinished
 from trlmath.training.roll_out import roll_out
-from trlmath.training.run_base import TrainingRun, evaluation_numbers
+from trlmath.training.run_base import TrainingRun
 from trlmath.training.sft_config import sft_config
 from trlmath.types import Group, Problem
 

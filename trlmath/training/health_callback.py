@@ -14,8 +14,8 @@ from trlmath.errors import TrainingError
 from trlmath.recipe import Recipe
 from trlmath.together import from_main
 from trlmath.training.display import grouped
+from trlmath.training.evaluation_numbers import evaluation_prefix
 from trlmath.training.health import NAMES, Finding, Health, Numbers
-from trlmath.training.run_base import evaluation_prefix
 from trlmath.training.validation import Validation
 
 

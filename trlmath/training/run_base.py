@@ -21,7 +21,6 @@ from transformers.utils.logging import disable_progress_bar
 from trlmath.data.filtering import LedgerEntry
 from trlmath.data.fingerprint import fingerprint
 from trlmath.errors import RecipeError, say
-from trlmath.evaluation.categories import category_shares
 from trlmath.evaluation.display import Unwatched, Watch
 from trlmath.evaluation.prepare import evaluation_settings
 from trlmath.evaluation.report import EvaluationReport
@@ -44,6 +43,7 @@ from trlmath.sampling.settings import SamplingSettings
 from trlmath.together import from_first, from_main
 from trlmath.training import trackers
 from trlmath.training.display import Display, Silent
+from trlmath.training.evaluation_numbers import evaluation_numbers
 from trlmath.training.model import lora_config
 from trlmath.training.prepare import PreparedRun, dropped_by_filter, rows_by_filter
 from trlmath.training.same_run import compare, in_words
@@ -296,6 +296,7 @@ class TrainingRun(ABC):
                     chunk=self.recipe.evaluation.chunk,
                     done=self._saved_rows(f"{when}/{setting.name}"),
                     by=self.recipe.evaluation.by,
+                    given_up=self._given_up,
                 )
             reports.append(report)
             self._record_evaluation(setting, report)
@@ -358,8 +359,14 @@ class TrainingRun(ABC):
 
     def _evaluate_at(self, step: int) -> None:
         training = self.trainer.model.training
-        self.evaluate(f"step-{step}")
-        self.trainer.model.train(training)
+        try:
+            self.evaluate(f"step-{step}")
+        finally:
+            self.trainer.model.train(training)
+
+    def _given_up(self) -> bool:
+        """Whether to leave the evaluation in progress; asked before each round, on every process alike."""
+        return False
 
     def _settings(self, setting: EvaluationSetting) -> SamplingSettings:
         own = self._prepared.settings
@@ -374,23 +381,3 @@ class TrainingRun(ABC):
         trackers.send(self.trainer, numbers)
         self._files.append("evaluation/reports.jsonl", {"step": self.step, **report.to_dict()})
         notify("evaluated", report=report, step=self.step)
-
-
-def evaluation_numbers(setting: EvaluationSetting, report: EvaluationReport) -> dict[str, float]:
-    """An evaluation's numbers as ``metrics.jsonl`` names them: ``eval/...`` or ``eval_<setting>/...``."""
-    prefix = evaluation_prefix(setting.name)
-    numbers = {f"{prefix}/{part}": rate.value for part, rate in report.rates.items()}
-    numbers |= {f"{prefix}/{name}": share for name, share in category_shares(report.categories).items()}
-    numbers |= {f"{prefix}/mean_length": report.mean_tokens, f"{prefix}/truncated": report.truncated}
-    for part, rates in report.pass_at_k.items() if setting.n > 1 else ():
-        numbers[f"{prefix}/pass@{setting.n}/{part}"] = rates[-1].value
-    if report.mean_reward is not None:
-        numbers[f"{prefix}/reward"] = report.mean_reward.value
-    if report.entropy is not None:
-        numbers[f"{prefix}/entropy"] = report.entropy
-    return numbers
-
-
-def evaluation_prefix(setting: str) -> str:
-    """The group of a setting's metrics: `sampled` is the plain one."""
-    return "eval" if setting == "sampled" else f"eval_{setting}"

@@ -12,6 +12,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerState
 
 from trlmath.evaluation.report import EvaluationReport
+from trlmath.evaluation.run import EvaluationLeft
 from trlmath.evaluation.sample import Sample
 from trlmath.recipe import Recipe
 from trlmath.recipe.schema import EvaluationSetting
@@ -24,14 +25,15 @@ from trlmath.together import from_main
 from trlmath.training.boundary import StopAtBoundary
 from trlmath.training.display import Display
 from trlmath.training.early_stop import measured
+from trlmath.training.evaluation_numbers import evaluation_numbers
 from trlmath.training.health_callback import HealthCheck
 from trlmath.training.iteration_state import saved_rows
 from trlmath.training.memory import GiveBack
 from trlmath.training.observer import RunObserver
 from trlmath.training.out_of_memory import explained
-from trlmath.training.preflight import Preflight
+from trlmath.training.preflight import NOT_TRIED, Preflight
 from trlmath.training.resume import find_unfinished
-from trlmath.training.run_base import TrainingRun, evaluation_numbers
+from trlmath.training.run_base import TrainingRun
 from trlmath.training.stopping import stopping_at_step_end
 from trlmath.training.widest import Widest
 
@@ -52,6 +54,9 @@ class SteppedRun(TrainingRun):
         self._evaluated: dict[str, dict[str, float]] = {}
         self._evaluating = ""
         self._best: tuple[float, str] | None = None
+        # the evaluation that a stop has left to the run that goes on: what was to be noted before it
+        self._left: Mapping[str, Any] | None = None
+        self._leaves = False
         self._health = HealthCheck(
             recipe, self._tell, lambda: self.directory, lambda: len(self._prepared.held_out.problems)
         )
@@ -102,7 +107,7 @@ class SteppedRun(TrainingRun):
         self._evaluated = dict(self.continued.facts["evaluated"]) if self.continued else {}
         best = self.continued.facts["best"] if self.continued else None
         self._best = tuple(best) if best else None
-        names = list(dict.fromkeys(["before", *self._evaluated, "after"]))
+        names = list(dict.fromkeys(["before", *self._evaluated, f"step-{step}", "after"]))
         problems = len(self._prepared.held_out.problems)
         self._rows = from_main(
             self.main, lambda: saved_rows(self.directory, self.recipe.evaluation, names, problems)
@@ -117,7 +122,7 @@ class SteppedRun(TrainingRun):
     # -- training -----------------------------------------------------------------------------------
 
     def _fit(self) -> None:
-        self.trainer.facts, self.trainer.keep_last = self._noted, self.recipe.run.keep_last
+        self.trainer.facts, self.trainer.keep_last = self._saved_with, self.recipe.run.keep_last
         self.trainer.keep_best = lambda: self._best[1] if self._best else None
         path, done = None, 0
         if self.continued:
@@ -128,8 +133,10 @@ class SteppedRun(TrainingRun):
             self.display.training("train", self._steps()) as self.watch,
             stopping_at_step_end(self.display.note) as request,
         ):
-            stop = StopAtBoundary(request, self._boundary, self.processes)
-            self._watch(stop, self._health, GiveBack())
+            if (numbers := self.continued.facts.get("left")) is not None:
+                self._make_up(path, done, numbers)
+            self._stop = StopAtBoundary(request, self._boundary, self.processes, self.trainer.args.device)
+            self._watch(self._stop, self._health, GiveBack())
             if self.recipe.checks.preflight:
                 tried = Preflight(self.trainer, self._widest, self.recipe, self.algorithm, self.display.note)
                 self.trainer.add_callback(tried)
@@ -137,18 +144,21 @@ class SteppedRun(TrainingRun):
             # where training goes on, the observer tells of the step before again
             self.watch.advance(done if ended else done - 1) if done else None
             if path and ended:
-                self.trainer._load_from_checkpoint(str(path))
-                self.trainer.state = TrainerState.load_from_json(str(path / "trainer_state.json"))
+                self._load(path)
             else:
                 with explained(self.recipe, self.algorithm, lambda: f"after {self.step} steps"):
                     self.trainer.train(resume_from_checkpoint=str(path) if path else None)
-        if stop.stopped:
+        if self._stop.stopped:
             raise KeyboardInterrupt
 
-    def _watch(self, *callbacks: TrainerCallback) -> None:
+    def _load(self, path: Path) -> None:
+        self.trainer._load_from_checkpoint(str(path))
+        self.trainer.state = TrainerState.load_from_json(str(path / "trainer_state.json"))
+
+    def _watch(self, stop: StopAtBoundary, *callbacks: TrainerCallback) -> None:
         every = self.recipe.evaluation.every
-        self.trainer.add_callback(RunObserver(self._files, self.watch, self._evaluate_at, every))
-        for callback in callbacks:
+        self._observer = RunObserver(self._files, self.watch, self._evaluate_or_leave, every)
+        for callback in (stop, self._observer, *callbacks):
             self.trainer.add_callback(callback)
 
     def _noted(self) -> Mapping[str, Any]:
@@ -158,6 +168,14 @@ class SteppedRun(TrainingRun):
             "sizes": flushed_sizes(self.directory, APPENDED),
             "evaluated": self._evaluated,
             "best": self._best,
+    def _saved_with(self) -> Mapping[str, Any]:
+        """What a checkpoint notes: of the run, and the step's numbers if its evaluation was left."""
+        noted = self._noted()
+        if self._left is None:
+            return {**noted, "left": None}
+        shown = self._observer.shown == self.step
+        return {**noted, **self._left, "left": self._observer.last if shown else {}}
+
         }
 
     # -- evaluations --------------------------------------------------------------------------------
@@ -169,6 +187,32 @@ class SteppedRun(TrainingRun):
         if reports and when not in self._evaluated:
             self._evaluated[when] = dict(self.numbers)
             self._note_best()
+    def _evaluate_or_leave(self, step: int) -> None:
+        """Evaluate; but once a stop is asked for, save first and leave it to the run that goes on."""
+        kind = self.trainer.accelerator.distributed_type
+        self._leaves = self._boundary(step) and kind not in NOT_TRIED
+        before = self._noted() if self._leaves else None
+        if self._leaves and self._stop.stopped:
+            self._left = before
+            return
+        try:
+            self._evaluate_at(step)
+        except EvaluationLeft:
+            self._left = before
+        self._leaves = False
+        self._stop.look(self.trainer.state, self.trainer.control)
+
+    def _given_up(self) -> bool:
+        return self._leaves and self._stop.asked()
+
+    def _make_up(self, path: Path, step: int, numbers: Mapping[str, Any]) -> None:
+        """Evaluate after the step of the checkpoint, then log its `numbers`, as a run without a stop does."""
+        self._load(path)
+        self._evaluate_at(step)
+        if self._files and numbers:
+            self._files.append("metrics.jsonl", {"step": step, **numbers})
+        self._health.look(numbers, step)
+
         return reports
 
     def _saved_rows(self, setting: str) -> Sequence[Sample]:
