@@ -80,8 +80,8 @@ class GrpoRun(SteppedRun):
         every, phase = self.recipe.run.checkpoint_every, updates_of_phase(self.recipe)
         if every % phase:
             self.display.note(
-                f"save     each {self.trainer.args.save_steps} steps: run.checkpoint_every={every} is moved up "
-                f"to whole rollout phases, of {phase} updates"
+                f"save     each {self.trainer.args.save_steps} steps: run.checkpoint_every={every} is moved "
+                f"up to whole rollout phases, of {phase} updates"
             )
         self.trainer.kept = [FilterStates(self.trainer.algorithm.group_filters)]
         if self.continued and not self.trainer.sampler.shares_weights:
