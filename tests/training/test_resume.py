@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 
 import pytest
 
 from trlmath.errors import RecipeError
 from trlmath.recipe import parse_recipe
-from trlmath.training.resume import changes
+from trlmath.runs.lock import RunLock
+from trlmath.training.resume import changes, find_unfinished
 from trlmath.training.same_run import compare, in_words
 
 
@@ -23,6 +25,25 @@ def test_another_address_or_deadline_is_the_same_run_and_another_engine_is_not(t
         "sampling.engine was 'auto', is 'transformers'",
         "sampling.mode was 'server', is 'colocate'",
     ]
+
+
+def test_auto_passes_over_a_run_that_goes_on_and_says_so(tmp_path):
+    recipe = parse_recipe({"run": {"resume": "auto"}})
+    older, newer = tmp_path / f"{recipe.name}-1", tmp_path / f"{recipe.name}-2"
+    for age, folder in enumerate((newer, older)):
+        folder.mkdir()
+        (folder / "recipe.yaml").write_text(recipe.to_yaml())
+        (folder / "manifest.json").write_text('{"status": "running"}')
+        RunLock(folder).release()
+        os.utime(folder, (1000 - age, 1000 - age))
+    told = []
+    assert find_unfinished(recipe, tmp_path / "new", told.append) == newer
+    lock = RunLock(newer)
+    os.utime(newer, (1000, 1000))
+    assert told == []
+    assert find_unfinished(recipe, tmp_path / "new", told.append) == older
+    lock.release()
+    assert told == [f"resume   {newer} is passed over: it still runs"]
 
 
 MANIFEST = {

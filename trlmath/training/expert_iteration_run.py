@@ -236,7 +236,7 @@ class ExpertIterationRun(TrainingRun):
 
     def _shared_path(self) -> Path:
         path = super()._shared_path()
-        found = from_main(self.main, lambda: find_unfinished(self.recipe, path))
+        found = from_main(self.main, lambda: find_unfinished(self.recipe, path, self._tell))
         if found is not None:
             path, self._continued = found, True
             kept, self._passed = read_progress(path)

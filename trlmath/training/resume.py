@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from trlmath.errors import DataError, RecipeError
 from trlmath.recipe import Recipe
 from trlmath.recipe.yamls import read
+from trlmath.runs.lock import writer_of
 
 # where a run writes, whom it tells and where its servers are does not make it another one
 _FREE = {
@@ -18,11 +20,12 @@ _FREE = {
 }
 
 
-def find_unfinished(recipe: Recipe, directory: Path) -> Path | None:
+def find_unfinished(recipe: Recipe, directory: Path, tell: Callable[[str], None]) -> Path | None:
     """The unfinished run to go on with, or None to start anew in `directory`.
 
     With `run.dir` that is the run in it. Without, `run.resume: auto` looks for the newest unfinished run of
-    the same recipe beside `directory`. `run.resume: false` always starts anew.
+    the same recipe beside `directory`; one that still runs is passed over, and `tell` says so.
+    `run.resume: false` always starts anew.
 
     Raises:
         RecipeError: `run.dir` holds an unfinished run of another recipe, or `run.resume` is something else.
@@ -45,8 +48,12 @@ def find_unfinished(recipe: Recipe, directory: Path) -> Path | None:
     if recipe.run.resume is None:
         return None
     for folder in sorted(directory.parent.glob(f"{recipe.name}-*"), key=_age):
-        if _unfinished(folder) and not changes(folder, recipe):
-            return folder
+        if not _unfinished(folder) or changes(folder, recipe):
+            continue
+        if writer_of(folder) == "alive":
+            tell(f"resume   {folder} is passed over: it still runs")
+            continue
+        return folder
     return None
 
 

@@ -78,7 +78,7 @@ class SteppedRun(TrainingRun):
 
     def _shared_path(self) -> Path:
         path = super()._shared_path()
-        found = from_main(self.main, lambda: find_unfinished(self.recipe, path))
+        found = from_main(self.main, lambda: find_unfinished(self.recipe, path, self._tell))
         self._again = found is not None
         return found or path
 
