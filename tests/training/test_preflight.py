@@ -83,8 +83,23 @@ def test_grpo_is_the_same_with_and_without(tmp_path, restless, changes):
     plain = trained(GrpoRun, tmp_path / "without", *restless, *changes, "checks.preflight=false")
     assert tried[:2] == plain[:2]
     assert tried[0]
-    assert any("a worst-case step fits" in line for line in tried[2])
+    assert any("a worst-case step fits: 16 completions of 16 tokens at once; " in line for line in tried[2])
     assert not any("worst-case" in line for line in plain[2])
+
+
+def test_generation_that_does_not_fit_is_told_with_its_knobs(tmp_path, restless, monkeypatch):
+    def full(*_):
+        raise RuntimeError(ENFORCED)
+
+    monkeypatch.setattr("trlmath.sampling.rehearsal.grow", full)
+    with pytest.raises(TrainingError) as caught:
+        trained(GrpoRun, tmp_path / "run", *restless)
+    told = str(caught.value)
+    assert (
+        "worst-case generation before the first step (checks.preflight): 16 completions of 16 tokens" in told
+    )
+    assert "Lower sampling.engine_options.max_rows" in told
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
 @pytest.mark.parametrize("packing", ["false", "true"])

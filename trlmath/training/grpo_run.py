@@ -20,7 +20,7 @@ from trlmath.training.grpo import Algorithm, MathGRPOTrainer
 from trlmath.training.grpo_config import grpo_config
 from trlmath.training.prepare import Prepared, prepare
 from trlmath.training.stepped_run import SteppedRun
-from trlmath.training.widest import Widest, widest_rollouts
+from trlmath.training.widest import FullGeneration, Widest, full_generation, widest_rollouts
 from trlmath.types import Group
 
 
@@ -94,6 +94,9 @@ class GrpoRun(SteppedRun):
 
     def _widest(self) -> Widest:
         return widest_rollouts(self.trainer, self._prepared.longest_prompt, self.recipe.sampling.max_tokens)
+
+    def _full_generation(self) -> FullGeneration | None:
+        return full_generation(self.trainer, self._prepared.longest_prompt, self.recipe.sampling.max_tokens)
 
     def _noted(self) -> Mapping[str, Any]:
         return {**super()._noted(), "weights_version": self.trainer.sampler.weights_version}

@@ -1,8 +1,8 @@
 """A worst-case step before the first one: what would run out of memory at step 140 does so at step 0.
 
-One micro-batch, as wide as the budget lets it be, goes forward and backward while the optimizer's state and
-the step's other gradients are held in place. Nothing of it stays: weights, optimizer, random numbers,
-metrics and gradients are what they were.
+The last token of a full batch of completions is decoded, and one micro-batch, as wide as the budget lets it
+be, goes forward and backward, while the optimizer's state and the step's other gradients are held in place.
+Nothing of it stays: weights, optimizer, random numbers, metrics and gradients are what they were.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from transformers import Trainer, TrainerCallback
 from trlmath.errors import TrainingError
 from trlmath.recipe import Recipe
 from trlmath.training.memory import GiveBack
-from trlmath.training.out_of_memory import first_line, is_out_of_memory, update_knobs
+from trlmath.training.out_of_memory import first_line, generation_knobs, is_out_of_memory, update_knobs
 from trlmath.training.update_memory import state_bytes
-from trlmath.training.widest import Widest
+from trlmath.training.widest import FullGeneration, Widest
 
 # their weights and gradients are gathered and cut in ways that no_sync changes
 NOT_TRIED = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
@@ -32,13 +32,14 @@ _PROBE = 2**14  # elements: 8-bit optimizers keep smaller tensors in full
 
 
 class Preflight(TrainerCallback):
-    """Tries the widest micro-batch as training begins, once.
+    """Tries the widest generation and micro-batch as training begins, once.
 
     Args:
         trainer: whose forward, backward and optimizer are tried.
         widest: makes the micro-batch.
         recipe, algorithm: to name the knobs.
         tell: shows a line.
+        generation: makes the generation, if this process generates while it trains.
 
     Raises:
         TrainingError: from the callback: it does not fit; says what was tried and which knob to turn.
@@ -51,9 +52,10 @@ class Preflight(TrainerCallback):
         recipe: Recipe,
         algorithm: str,
         tell: Callable[[str], None],
+        generation: Callable[[], FullGeneration | None] = lambda: None,
     ) -> None:
         self.trainer, self.widest, self.recipe, self.algorithm = trainer, widest, recipe, algorithm
-        self.tell, self.done = tell, False
+        self.tell, self.generation, self.done = tell, generation, False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The model is wrapped and on its device, the optimizer is there."""
@@ -61,20 +63,15 @@ class Preflight(TrainerCallback):
             return
         self.done, started = True, time.perf_counter()
         with untouched(self.trainer):
-            widest, held = self.widest(), list[torch.Tensor]()
+            widest, generation, held = self.widest(), self.generation(), list[torch.Tensor]()
             try:
-                held += optimizer_state(self.trainer)
-                if widest.several:
-                    for parameter in self._trained():
-                        parameter.grad = torch.zeros_like(parameter).fill_(0)
-                model = self.trainer.model_wrapped
-                with self.trainer.accelerator.no_sync(model):
-                    # transformers' own step: forward, loss, backward
-                    Trainer.training_step(self.trainer, model, widest.inputs, widest.items)
-            except (MemoryError, RuntimeError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                raise TrainingError(self._said(widest, held, error)) from error
+                with self._saying(lambda error: self._said(widest, held, error)):
+                    held += optimizer_state(self.trainer)
+                if generation:
+                    with self._saying(lambda error: self._said_of(generation, held, error)):
+                        generation.try_it()
+                with self._saying(lambda error: self._said(widest, held, error)):
+                    self._update(widest)
             finally:
                 held.clear()
                 for parameter in self._trained():
@@ -83,22 +80,55 @@ class Preflight(TrainerCallback):
             torch.cuda.reset_peak_memory_stats()
         GiveBack().on_step_end(args, state, control)
         self.tell(
-            f"preflight a worst-case step fits: {widest.rows} rows, {widest.tokens:,} tokens in one forward, "
-            f"{time.perf_counter() - started:.1f} s"
+            f"preflight a worst-case step fits: {_told(generation)}{widest.rows} rows, {widest.tokens:,} "
+            f"tokens in one forward, {time.perf_counter() - started:.1f} s"
         )
+
+    def _update(self, widest: Widest) -> None:
+        if widest.several:
+            for parameter in self._trained():
+                parameter.grad = torch.zeros_like(parameter).fill_(0)
+        model = self.trainer.model_wrapped
+        with self.trainer.accelerator.no_sync(model):
+            # transformers' own step: forward, loss, backward
+            Trainer.training_step(self.trainer, model, widest.inputs, widest.items)
+
+    @contextmanager
+    def _saying(self, said: Callable[[BaseException], str]) -> Iterator[None]:
+        try:
+            yield
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise TrainingError(said(error)) from error
 
     def _trained(self) -> Iterator[torch.nn.Parameter]:
         return (p for p in self.trainer.model.parameters() if p.requires_grad)
 
     def _said(self, widest: Widest, held: list[torch.Tensor], error: BaseException) -> str:
-        state = sum(tensor.numel() * tensor.element_size() for tensor in held)
         return (
             "out of memory in the worst-case step before the first (checks.preflight): one forward and "
-            f"backward of {widest.rows} rows and {widest.tokens:,} tokens, beside {state / 2**20:,.0f} MiB "
-            f"of the optimizer's state: {first_line(error)}. Nothing was trained. "
+            f"backward of {widest.rows} rows and {widest.tokens:,} tokens, {_beside(held)}: "
+            f"{first_line(error)}. Nothing was trained. "
             f"{update_knobs(self.recipe, self.algorithm)} A forward has at least the longest row, "
             f"{widest.longest:,} tokens."
         )
+
+    def _said_of(self, full: FullGeneration, held: list[torch.Tensor], error: BaseException) -> str:
+        return (
+            "out of memory in the worst-case generation before the first step (checks.preflight): "
+            f"{full.rows} completions of {full.completion:,} tokens after prompts of {full.prompt:,}, "
+            f"{_beside(held)}: {first_line(error)}. Nothing was trained. {generation_knobs(self.recipe)}"
+        )
+
+
+def _beside(held: list[torch.Tensor]) -> str:
+    state = sum(tensor.numel() * tensor.element_size() for tensor in held)
+    return f"beside {state / 2**20:,.0f} MiB of the optimizer's state"
+
+
+def _told(full: FullGeneration | None) -> str:
+    return f"{full.rows} completions of {full.completion:,} tokens at once; " if full else ""
 
 
 def optimizer_state(trainer: Any) -> list[torch.Tensor]:

@@ -35,7 +35,7 @@ from trlmath.training.preflight import NOT_TRIED, Preflight
 from trlmath.training.resume import find_unfinished
 from trlmath.training.run_base import TrainingRun
 from trlmath.training.stopping import stopping_at_step_end
-from trlmath.training.widest import Widest
+from trlmath.training.widest import FullGeneration, Widest
 
 APPENDED = ("metrics.jsonl", "filters.jsonl", "evaluation/reports.jsonl")
 
@@ -73,6 +73,10 @@ class SteppedRun(TrainingRun):
     @abstractmethod
     def _widest(self) -> Widest:
         """The widest micro-batch of the update."""
+
+    def _full_generation(self) -> FullGeneration | None:
+        """The widest generation of a step; None where a step has none, or not in this process."""
+        return None
 
     # -- finding what there is ----------------------------------------------------------------------
 
@@ -138,7 +142,10 @@ class SteppedRun(TrainingRun):
             self._stop = StopAtBoundary(request, self._boundary, self.processes, self.trainer.args.device)
             self._watch(self._stop, self._health, GiveBack())
             if self.recipe.checks.preflight:
-                tried = Preflight(self.trainer, self._widest, self.recipe, self.algorithm, self.display.note)
+                tried = Preflight(
+                    *(self.trainer, self._widest, self.recipe, self.algorithm, self.display.note),
+                    generation=self._full_generation,
+                )
                 self.trainer.add_callback(tried)
             ended = done >= self._steps() or self._ended_early()
             # where training goes on, the observer tells of the step before again

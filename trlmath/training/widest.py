@@ -1,14 +1,17 @@
-"""The widest micro-batch that a trainer can come to: synthetic, every row as long as it may be."""
+"""The widest micro-batch and generation that a trainer can come to: made up, all rows as long as may be."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from trlmath.data.examples import Example
+from trlmath.sampling.rehearsal import rehearse
+from trlmath.sampling.transformers_engine import TransformersSampler
 from trlmath.training.grpo import MathGRPOTrainer
 from trlmath.training.microbatches import MicroBatch
 from trlmath.training.sft import MathSFTTrainer
@@ -32,6 +35,33 @@ class Widest:
     tokens: int
     longest: int
     several: bool
+
+
+@dataclass(frozen=True)
+class FullGeneration:
+    """The end of generation when every completion is as long as it may be.
+
+    Attributes:
+        rows: completions decoded at once.
+        prompt, completion: tokens of each.
+        try_it: does it.
+    """
+
+    rows: int
+    prompt: int
+    completion: int
+    try_it: Callable[[], None]
+
+
+def full_generation(trainer: MathGRPOTrainer, prompt: int, completion: int) -> FullGeneration | None:
+    """Of GRPO's rollouts; None where another process or vLLM generates, which takes its memory beforehand."""
+    sampler, size = trainer.sampler, trainer.num_generations
+    if not isinstance(sampler, TransformersSampler):
+        return None
+    asked = trainer.args.generation_batch_size // trainer.accelerator.num_processes // size
+    prompts = max(1, min(asked, sampler.max_rows // size))
+    do = partial(rehearse, sampler, prompts, size, prompt, completion, trainer.settings)
+    return FullGeneration(prompts * size, prompt, completion, do)
 
 
 def widest_rollouts(trainer: MathGRPOTrainer, prompt: int, completion: int) -> Widest:
