@@ -27,7 +27,8 @@ setup:  ## make .venv and install trlmath in it (does nothing if nothing changed
 
 demo: setup  ## evaluate, train and evaluate again: a tiny model learns, no GPU needed
 	@echo "demo: evaluates a tiny model, trains it with GRPO and evaluates it again (recipes/nano/grpo.yaml)"
-	@$(BIN)/accelerate launch $$($(PYTHON) .ci/setup.py --launch-flags --engine '$(ENGINE)') recipes/grpo.py \
+	@TORCH_ELASTIC_SHUTDOWN_TIMEOUT=$${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-120} \
+	    $(BIN)/accelerate launch $$($(PYTHON) .ci/setup.py --launch-flags --engine '$(ENGINE)') recipes/grpo.py \
 	    $(if $(ENGINE),sampling.engine=$(ENGINE)) $(ARGS)
 
 study: setup  ## the whole road on the nano task, step by step, and one table: under an hour on two cores

@@ -19,18 +19,19 @@ import subprocess, sys
 subprocess.Popen([sys.executable, *sys.argv[1:]]).wait()
 """
 RUN = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from trlmath.cli.launch import launch
 from trlmath.training.stopping import stopping_at_step_end
 
 def run(recipe):
     with stopping_at_step_end(lambda line: print(line, flush=True)) as request:
-        there.touch()
+        there.with_name(f"there-{os.environ.get('RANK', 0)}").touch()
         for _ in range(200):
             time.sleep(0.05)
             if request.asked:
-                time.sleep(1.5)  # the step goes on: a second request would end it
+                # the step goes on; a second request would end it
+                time.sleep(float(os.environ.get("STEP", 1.5)))
                 print("saved", flush=True)
                 raise KeyboardInterrupt
 
@@ -53,25 +54,10 @@ def test_the_end_of_a_launcher_is_one_request_to_stop(tmp_path):
         folder = tmp_path / str(number)
         folder.mkdir()
         (folder / name).write_text(LAUNCHER)
-        # where Ctrl-C is ignored, as in a background job, the default is put back
-        started[scene] = (
-            folder,
-            subprocess.Popen(
-                [sys.executable, str(folder / name), str(tmp_path / "run.py"), str(folder / "there")],
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                start_new_session=True,
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-            ),
-        )
+        started[scene] = folder, start(str(folder / name), str(tmp_path / "run.py"), str(folder / "there"))
     told = {}
-    for scene, (folder, _) in started.items():
-        until = time.monotonic() + 60
-        while not (folder / "there").exists():
-            assert time.monotonic() < until, scene
-            time.sleep(0.02)
+    for folder, _ in started.values():
+        wait_for(folder / "there-0")
     for scene, (_, process) in started.items():
         _, number, everybody = SCENES[scene]
         (os.killpg if everybody else os.kill)(process.pid, number)
@@ -87,6 +73,50 @@ def test_the_end_of_a_launcher_is_one_request_to_stop(tmp_path):
             assert "saved" in output, f"{scene}: {output}"
             assert "interrupted: what was written so far" in output, f"{scene}: {output}"
     assert "saved" not in told["a shell that ends"]
+
+
+@pytest.mark.slow
+def test_torchs_launcher_kills_a_longer_step_unless_it_is_given_the_time(tmp_path):
+    (tmp_path / "run.py").write_text(RUN)
+    scenes = {"short": ("1", signal.SIGTERM), "long": ("60", signal.SIGTERM), "gone": ("1", signal.SIGKILL)}
+    started = {}
+    for scene, (limit, _) in scenes.items():
+        words = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "0"]
+        (tmp_path / scene).mkdir()
+        words += [str(tmp_path / "run.py"), str(tmp_path / scene / "there")]
+        started[scene] = start(*words, STEP="4", TORCH_ELASTIC_SHUTDOWN_TIMEOUT=limit)
+    for scene in scenes:
+        wait_for(tmp_path / scene / "there-0")
+        wait_for(tmp_path / scene / "there-1")
+    for scene, process in started.items():
+        process.send_signal(scenes[scene][1])
+    told = {scene: process.communicate(timeout=60)[0] for scene, process in started.items()}
+    assert {
+        scene: output.count("stopping after this step") for scene, output in told.items()
+    } == dict.fromkeys(scenes, 2)
+    saved = {scene: output.count("saved\n") for scene, output in told.items()}
+    assert saved == {"short": 0, "long": 2, "gone": 2}, told
+
+
+def start(*words, **environment):
+    """Start Python in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, *words],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        # where Ctrl-C is ignored, as in a background job, the default is put back
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def wait_for(file):
+    until = time.monotonic() + 60
+    while not file.exists():
+        assert time.monotonic() < until, file
+        time.sleep(0.02)
 
 
 def _is_of(process, group):

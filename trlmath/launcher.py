@@ -22,7 +22,7 @@ _PR_SET_PDEATHSIG = 1
 TOGETHER = 0.5
 ONE_PROCESS = (
     "accelerate was asked for several processes and started one, as it does without `--multi_gpu`. For "
-    "several (on CPUs too) put that in the place of `--cpu`, or give --config_file recipes/accelerate/ddp.yaml."
+    "several (on CPUs too) put that in place of `--cpu`, or give --config_file recipes/accelerate/ddp.yaml."
 )
 # torch's default for TORCH_ELASTIC_SHUTDOWN_TIMEOUT
 LIMIT = 30

@@ -64,14 +64,17 @@ def python(code, log):
 
 def test_output_and_status_and_threads(tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7")
     log = tmp_path / "logs" / "a.log"
     child = python(
-        "import os,sys; print(os.environ['OMP_NUM_THREADS']); print('e', file=sys.stderr); sys.exit(3)", log
+        "import os, sys; e = os.environ; print(e['OMP_NUM_THREADS'], e['TORCH_ELASTIC_SHUTDOWN_TIMEOUT']);"
+        "print('e', file=sys.stderr); sys.exit(3)",
+        log,
     )
     while child.poll() is None:
         time.sleep(0.02)
     assert child.poll() == 3
-    assert tail(log, 2) == ["1", "e"]
+    assert tail(log, 2) == ["1 7", "e"]
     assert log.read_text().startswith("$ ")
 
 
@@ -80,21 +83,39 @@ def test_a_command_that_is_not_there(tmp_path):
         Child(["no-such-command-x"], tmp_path / "a.log", 1)
 
 
-def test_stop_interrupts_and_the_run_may_say_goodbye(tmp_path):
+def test_stop_interrupts_and_the_run_may_say_goodbye(tmp_path, monkeypatch):
     code = """
-import time
+import os, time
 try:
     print("u" + "p!", flush=True); time.sleep(60)
 except KeyboardInterrupt:
-    print("goodbye", flush=True)
+    print("goodbye", os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"], flush=True)
 """
     logs = [tmp_path / "a.log", tmp_path / "b.log"]
+    monkeypatch.delenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", raising=False)
     running = [python(code, log) for log in logs]
     for log in logs:
         wait_for(log, "up!")
     stop(running)
     assert [child.poll() for child in running] == [0, 0]
-    assert [tail(log, 1) for log in logs] == [["goodbye"], ["goodbye"]]
+    assert [tail(log, 1) for log in logs] == [["goodbye 120"], ["goodbye 120"]]
+
+
+def test_stop_waits_for_a_run_whose_launcher_has_ended(tmp_path):
+    code = r"""
+import subprocess, sys
+run = "import time\ntry:\n  print('u' + 'p!', flush=True); time.sleep(60)\n"
+run += "except KeyboardInterrupt:\n  time.sleep(0.7); print('sa' + 'ved', flush=True)"
+subprocess.Popen([sys.executable, "-c", run])
+try: import time; time.sleep(60)
+except KeyboardInterrupt: sys.exit(1)
+"""
+    log = tmp_path / "a.log"
+    running = python(code, log)
+    wait_for(log, "up!")
+    stop([running])
+    assert running.poll() == 1
+    assert tail(log, 1) == ["saved"]
 
 
 def test_stop_ends_what_will_not_listen_and_its_children(tmp_path, monkeypatch):

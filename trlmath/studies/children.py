@@ -11,11 +11,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
+
 from trlmath.errors import RecipeError, nearest
 
 PLACES = ("command", "python", "script", "arguments", "name", "dir", "slot")
-# seconds between asking a run to end, asking again, and ending it
-PATIENCE = (20.0, 10.0)
+# seconds between asking a run to end, asking again, and ending it; the first is for a step and its checkpoint
+PATIENCE = (120.0, 10.0)
 
 
 def command_line(
@@ -95,6 +97,8 @@ class Child:
         self._started = time.monotonic()
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         environment.setdefault("OMP_NUM_THREADS", str(threads))
+        # torch's launcher of several processes would kill them after 30
+        environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(PATIENCE[0])))
         with log.open("wb") as output:
             output.write(f"$ {shlex.join(command)}\n".encode())
             output.flush()
@@ -120,6 +124,18 @@ class Child:
         """Its exit status, or None while it runs."""
         return self._process.poll()
 
+    def ended(self) -> bool:
+        """Whether nothing of its group runs; a launcher may end at a signal before the run it started."""
+        if self.poll() is None:
+            return False
+        for process in psutil.process_iter(["status"]):
+            try:
+                if os.getpgid(process.pid) == self._process.pid and process.info["status"] != "zombie":
+                    return False
+            except OSError:
+                pass  # it has just ended
+        return True
+
     def signal(self, number: int) -> None:
         """Send a signal to the process and to all that it started."""
         try:
@@ -143,10 +159,10 @@ def stop(children: Sequence[Child]) -> None:
     try:
         for number, patience in ((first, PATIENCE[0]), (signal.SIGTERM, PATIENCE[1])):
             for child in children:
-                if child.poll() is None:
+                if not child.ended():
                     child.signal(number)
             until = time.monotonic() + patience
-            while time.monotonic() < until and any(child.poll() is None for child in children):
+            while time.monotonic() < until and not all(child.ended() for child in children):
                 time.sleep(0.05)
     finally:
         for child in children:
