@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
+
 import pytest
 import torch
 from dying import killed_at_every_file_operation
+from made_up_server import send_json, serving
 from transformers import TrainerCallback
 
 from trlmath.runs.checkpoints import newest, verify
+from trlmath.sampling.server_engine import ServerSampler
 
 
 class StopAt(TrainerCallback):
@@ -53,6 +58,54 @@ def test_a_stopped_run_goes_on_to_the_same_bits(make_trainer, tmp_path, updates,
     assert losses(again) == losses(whole)
     for name, tensor in weights(whole).items():
         assert torch.equal(tensor, weights(again)[name]), name
+
+
+def test_a_server_is_sent_the_same_requests_by_a_run_that_goes_on(make_trainer, tmp_path):
+    asked = []
+
+    def answer(handler, text):
+        if text is None:
+            return send_json(handler, {"data": [{"id": "m", "max_model_len": 256}]})
+        body = json.loads(text)
+        asked.append(json.dumps(body, sort_keys=True))
+        # what is drawn depends on the seed alone, as on a real one
+        choices = [
+            {
+                "index": i,
+                "text": "e" * (1 + (body["seed"] + i) % 5),
+                "token_ids": [72] * (1 + (body["seed"] + i) % 5),
+                "finish_reason": "stop",
+                "logprobs": {"token_logprobs": [-0.5] * (1 + (body["seed"] + i) % 5)},
+            }
+            for i in range(body["n"])
+        ]
+        return send_json(handler, {"choices": choices})
+
+    with serving(answer) as http:
+
+        def make(folder):
+            def server(trainer):
+                sampler = ServerSampler(http.url, None)
+                sampler.load_weights = lambda named: None
+                return sampler, SimpleNamespace()
+
+            config = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4, "freshness": "off"}
+            return make_trainer(output_dir=str(tmp_path / folder), make_sampler=server, **config)
+
+        whole = make("whole")
+        whole.train()
+        sent, asked[:] = sorted(asked), []
+        stopped = make("stopped")
+        stopped.add_callback(StopAt(3))
+        stopped.train()
+        before, asked[:] = list(asked), []
+        again = make("stopped")
+        found, _ = newest(tmp_path / "stopped")
+        again.train(resume_from_checkpoint=str(found.path))
+    assert (found.step, len(before), len(asked)) == (2, 3 * 2, 2 * 2)
+    assert sorted({*before, *asked}) == sent
+    assert len({json.loads(body)["seed"] for body in sent}) == len(sent)
+    assert losses(again) == losses(whole)
 
 
 def test_a_save_that_fails_leaves_the_one_before(make_trainer, tmp_path, monkeypatch):

@@ -41,6 +41,7 @@ class ServerSampler:
     name = "server"
     shares_weights = False
     streams = True  # groups can be had as they finish
+    own_random = True  # numbers that no state of this process moves: only a seed repeats a draw
 
     def __init__(
         self,

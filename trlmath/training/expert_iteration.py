@@ -6,7 +6,6 @@ and Singh et al. 2023 (ReST-EM, arXiv:2312.06585).
 
 from __future__ import annotations
 
-import hashlib
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -17,17 +16,8 @@ from trlmath.data.examples import Example
 from trlmath.data.filtering import LedgerEntry, NamedFilter, apply_filters
 from trlmath.data.lineage import Lineage, grade_of, lineage_of, plain
 from trlmath.recipe.schema import ExpertIterationSection
+from trlmath.training.seeds import seed_of
 from trlmath.types import Grade, Group, Problem, Rollout
-
-
-def seed_of(seed: int, *where: object) -> int:
-    """A seed in [0, 2**31) of its own for each place of a run, such as ``("sample", iteration, chunk)``.
-
-    Nothing is drawn from a generator that an earlier phase has moved on, so that a continued run draws
-    what the uninterrupted one would have drawn.
-    """
-    text = "/".join(map(str, (seed, *where)))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
 def draws(rows: int, size: int, seed: int) -> Iterator[list[int]]:

@@ -48,6 +48,7 @@ from trlmath.training.prepare_iterations import prepare_iterations, training_set
 from trlmath.training.resume import find_unfinished
 from trlmath.training.roll_out import roll_out
 from trlmath.training.run_base import TrainingRun
+from trlmath.training.seeds import seed_of
 from trlmath.training.sft_config import sft_config
 from trlmath.types import Group, Problem
 
@@ -111,7 +112,7 @@ class ExpertIterationRun(TrainingRun):
                 replace(base, temperature=temperature),
                 recipe.rollout.group_size,
                 recipe.rollout.prompts_per_step,
-                lambda chunk: pieces.seed_of(recipe.run.seed, "sample", iteration, chunk),
+                lambda chunk: seed_of(recipe.run.seed, "sample", iteration, chunk),
                 (self.trainer.accelerator.process_index, self.processes),
                 gather_object if self.processes > 1 else list,
                 advance,
@@ -161,7 +162,7 @@ class ExpertIterationRun(TrainingRun):
             taken = self.trainer.train_on(
                 examples,
                 self.section.epochs,
-                pieces.seed_of(recipe.run.seed, "sft", iteration),
+                seed_of(recipe.run.seed, "sft", iteration),
                 fresh=self.section.optimizer == "fresh",
                 watching=watching,
             )

@@ -33,6 +33,7 @@ from trlmath.training.engine import engine_dtype
 from trlmath.training.order import OrderedPrompts
 from trlmath.training.refill import Drawn, draw, further_rows
 from trlmath.training.reward_calls import RewardCall, raise_together, rows_for_rewards
+from trlmath.training.seeds import seed_of
 from trlmath.training.update import CutUpdate
 from trlmath.training.weights import WeightBridge
 from trlmath.types import Grade, Group, Problem, Rollout
@@ -104,7 +105,7 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
         self._prompts = list(prompts)
         self._asked: list[int] = []  # dataset rows of the prompts that are rolled out
         self._drawn: Drawn | None = None  # a step of training, rolled out before TRL asks for it
-        self._reward_matrix = torch.empty(0)
+        self._reward_matrix, self._round = torch.empty(0), 0  # refills of this step so far
         self.microbatch_tokens = algorithm.microbatch_tokens
         # the rows stay ours: a column of mixed types would not survive the dataset's own typing
         dataset = Dataset.from_dict({"prompt": list(prompts), "row": list(range(len(problems)))})
@@ -164,10 +165,14 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
         started = time.perf_counter()
         unique = prompts[::size]
         prompt_ids = self._tokenizer(text=list(unique))["input_ids"]
-        rows = [self._rows[row] for row in self._asked]
+        rows, settings = [self._rows[row] for row in self._asked], self.settings
+        if hasattr(sampler, "own_random"):
+            where = (self.state.global_step, self.accelerator.process_index, self._round)
+            settings = replace(settings, seed=seed_of(self.args.seed, "rollout", *where))
+        self._round += 1
         with EarlyGrading(self._calls if mode == "train" else (), rows, unique, self.state) as early:
             streamed = {"on_group": early.take} if hasattr(sampler, "streams") else {}
-            groups = sampler.generate(prompt_ids, self.settings, n=size, **streamed)
+            groups = sampler.generate(prompt_ids, settings, n=size, **streamed)
         self._groups = [replace(g, prompt=p) for g, p in zip(groups, unique, strict=True)]
         self.spent("generate", started)
 
@@ -279,7 +284,7 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         mode = "train" if self.model.training else "eval"
-        self._drawn = None
+        self._drawn, self._round = None, 0
         size = self.num_generations if mode == "train" else self.num_generations_eval
         self._asked = [item["row"] for item in inputs[::size]]
         rows = len(inputs)
