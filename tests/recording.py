@@ -21,6 +21,7 @@ class RecordingLLM:
         self.module, self.events, self.awake = module, events, set(ALL)
         self.llm_engine = self.model_executor = self.driver_worker = self.model_runner = self
         self.engine_core = self.model = self
+        self.request_counter, self.step = SimpleNamespace(counter=0), list  # it hands out nothing early
 
     def load_weights(self, weights):
         assert "weights" in self.awake, "loaded into memory that sleeps"
@@ -33,6 +34,7 @@ class RecordingLLM:
 
     def reset_prefix_cache(self):
         self.events.append("reset")
+        return True
 
     def sleep(self, level):
         assert self.awake == ALL, f"put to sleep while only {self.awake} is awake"

@@ -355,6 +355,7 @@ def test_the_engine_sleeps_while_sft_runs_and_wakes_with_the_new_weights(recipe,
     assert recording == ["sleep", *loaded, *sampled, "sft", *loaded, "shutdown"]
     rows = lines(expert.directory, "metrics.jsonl")
     assert [row["engine/freshness"] for row in rows if "engine/freshness" in row] == [0.0, 0.0]
+    assert [r["engine/weights_version"] for r in rows if "time/sync" in r] == [0, 1]
     assert expert.progress.weights_version == 1
 
 

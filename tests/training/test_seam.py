@@ -48,7 +48,7 @@ USED = {
         "trlmath/sampling/vllm_engine.py (replaced: without, old weights are served)"
     ),
     "vllm:LLM.generate": "trlmath/sampling/vllm_engine.py",
-    "vllm:LLM.reset_prefix_cache": "trlmath/sampling/vllm_engine.py",
+    "vllm:LLM.reset_prefix_cache": "trlmath/sampling/vllm_load.py",
     "vllm:LLM.sleep": "trlmath/sampling/vllm_engine.py",
     "vllm:LLM.wake_up": "trlmath/sampling/vllm_engine.py",
 }

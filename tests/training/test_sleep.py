@@ -49,6 +49,8 @@ def test_generate_sleep_update_wake_weights_load_wake_cache_generate(run):
     trainer, events = run(max_steps=3)
     assert events == ["sleep", *STEP, *STEP, *STEP]
     assert trainer.sampler.weights_version == 3
+    told = [row["engine/weights_version"] for row in trainer.state.log_history if "train_runtime" not in row]
+    assert told == [1, 2, 3]
 
 
 def test_several_updates_of_one_rollout_phase_wake_nothing(run):
@@ -93,7 +95,7 @@ def test_an_engine_that_forgot_its_weights_stops_the_run(run, monkeypatch):
     """The freshness probe comes after the load: a wake-up that lost the weights is seen."""
     from recording import RecordingLLM
 
-    monkeypatch.setattr(RecordingLLM, "load_weights", lambda self, weights: list(weights))
+    monkeypatch.setattr(RecordingLLM, "load_weights", lambda self, weights: None)
     with pytest.raises(EngineError, match="does not generate from the trainer's weights"):
         run(max_steps=8, learning_rate=0.1)
 
@@ -101,7 +103,7 @@ def test_an_engine_that_forgot_its_weights_stops_the_run(run, monkeypatch):
 def test_a_stale_engine_is_said_once_where_the_recipe_wants_a_warning(run, monkeypatch, capsys):
     from recording import RecordingLLM
 
-    monkeypatch.setattr(RecordingLLM, "load_weights", lambda self, weights: list(weights))
+    monkeypatch.setattr(RecordingLLM, "load_weights", lambda self, weights: None)
     trainer, _ = run(max_steps=4, learning_rate=0.1, freshness="warn")
     assert trainer.state.global_step == 4
     told = capsys.readouterr().err

@@ -8,9 +8,18 @@ RUNNING: dict[str, tuple[Metric, ...]] = {
     "Engine (`engine/`)": (
         Metric(
             "engine/freshness",
-            "largest difference in log-probability of a probe between engine and policy after a sync",
+            "mean over a probe's tokens of |log p of the engine - log p of the policy| after a sync, the "
+            "largest of several servers",
             "nats",
-            "Above rounding (1e-3 in float32, 0.1 in bfloat16): the engine generates from old weights.",
+            "Above 1e-3 in float32, 0.15 in bfloat16 or 0.05 in float16 the engine generates from old "
+            "weights, and the run stops (`sampling.freshness`).",
+        ),
+        Metric(
+            "engine/weights_version",
+            "how often weights were loaded into the engine (expert iteration: iterations whose SFT has "
+            "changed them); an engine that is the policy's own module has none",
+            NUMBER,
+            "Grows by one with each sync (`time/sync`). Rollouts and traces name the version that drew them.",
         ),
         Metric(
             "engine/sampling_logp_difference/<which>",

@@ -309,8 +309,10 @@ class ExpertIterationRun(TrainingRun):
         if self._loaded != self.progress.weights_version:
             self.engine.ready()
             self._loaded = self.progress.weights_version
-            if self.engine.difference is not None:
-                self._log(self.progress.iteration, {}, **{"engine/freshness": self.engine.difference})
+            numbers = self.engine.numbers()
+            if numbers:  # the version that the traces name, which a continued run counts on
+                numbers["engine/weights_version"] = self.progress.weights_version
+                self._log(self.progress.iteration, {}, **numbers)
         return self.engine.sampler
 
     def _steps(self) -> int:

@@ -377,8 +377,11 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
     ) -> torch.Tensor:
         """See `CutUpdate.training_step`; tells how fresh the engine was."""
         loss = super().training_step(model, inputs, num_items_in_batch)
-        if not self.sampler.shares_weights and self.vllm_generation.difference is not None:
-            self._metrics["train"]["engine/freshness"].append(self.vllm_generation.difference)
+        if not self.sampler.shares_weights:
+            numbers = self._metrics["train"]
+            numbers["engine/weights_version"].append(float(self.sampler.weights_version))
+            if self.vllm_generation.difference is not None:
+                numbers["engine/freshness"].append(self.vllm_generation.difference)
         return loss
 
 

@@ -54,6 +54,16 @@ class LiveEngine:
     def difference(self) -> float | None:
         return self._bridge.difference if self._bridge else None
 
+    def numbers(self) -> dict[str, float]:
+        """Metrics of the last load; none where the engine is the trainer's own module."""
+        if self._bridge is None:
+            return {}
+        told: dict[str, float] = {
+            "engine/weights_version": self.sampler.weights_version,
+            "time/sync": self.seconds,
+        }
+        return told if self.difference is None else {"engine/freshness": self.difference, **told}
+
     def ready(self) -> Sampler:
         """Return the sampler, after loading the trainer's weights into it. Raises EngineError if stale."""
         if self._bridge:

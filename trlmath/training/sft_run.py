@@ -108,8 +108,8 @@ class SftRun(SteppedRun):
         if self._engine is None:
             raise RecipeError("evaluation.enabled is false, so this run has no engine to generate with.")
         sampler = self._engine.ready()
-        if self._files and self._engine.difference is not None:
-            numbers = {"engine/freshness": self._engine.difference, "time/sync": self._engine.seconds}
+        numbers = self._engine.numbers()
+        if self._files and numbers:
             self._files.append("metrics.jsonl", {"step": self.step, **numbers})
         return sampler
 
