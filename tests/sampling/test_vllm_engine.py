@@ -194,3 +194,22 @@ def test_what_is_cut_away(engine, tiny_dir):
         pytest.skip("rounding moves what lies at a bound")
     engine.load_weights(loaded(tiny_dir)[0].named_parameters())
     check_cuts(engine, tiny_dir)
+
+
+def test_groups_are_handed_out_as_they_finish(engine, prompts, monkeypatch):
+    """The first of them while others are still generated: long before the engine's last step."""
+    steps, came = [], {}
+    step = engine.llm.llm_engine.step
+    monkeypatch.setattr(engine.llm.llm_engine, "step", lambda: steps.append(0) or step(), raising=False)
+
+    def take(number, group):
+        came[number] = (len(steps), group)
+
+    settings = SamplingSettings(max_tokens=24, seed=3)  # more of them than the engine takes at once
+    groups = engine.generate(prompts * 12, settings, n=2, on_group=take)
+    assert [came[number][1] for number in range(len(groups))] == groups
+    assert min(at for at, _ in came.values()) < len(steps), "all came at the end"
+    again = engine.generate(prompts * 12, settings, n=2)
+    assert [[r.token_ids for r in g.rollouts] for g in again] == [
+        [r.token_ids for r in g.rollouts] for g in groups
+    ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -42,6 +43,7 @@ class VllmSampler:
 
     name = "vllm"
     shares_weights = False
+    streams = True  # groups can be had as they finish
 
     def __init__(
         self,
@@ -105,9 +107,13 @@ class VllmSampler:
             self._go_to_sleep()
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], settings: SamplingSettings, n: int = 1
+        self,
+        prompts: Sequence[Sequence[int]],
+        settings: SamplingSettings,
+        n: int = 1,
+        on_group: Callable[[int, Group], None] | None = None,
     ) -> list[Group]:
-        """See `Sampler.generate`."""
+        """See `Sampler.generate`; `on_group` is called with a prompt's number and its group as it is done."""
         from vllm import SamplingParams
 
         check_room(prompts, settings, self.context)
@@ -137,18 +143,12 @@ class VllmSampler:
         ]
         requests = [{"prompt_token_ids": list(p)} for p in prompts]
         try:
-            outputs = self.llm.generate(requests, params, use_tqdm=False)
+            with nullcontext() if on_group is None else _handing_out(self.llm, prompts, on_group):
+                outputs = self.llm.generate(requests, params, use_tqdm=False)
         except (RuntimeError, ValueError) as error:
             raise EngineError(f"vLLM failed while generating: {error}") from error
         self._go_to_sleep()
-        return [
-            Group(
-                "",
-                tuple(prompt),
-                tuple(_rollout(completion) for completion in sorted(o.outputs, key=lambda c: c.index)),
-            )
-            for prompt, o in zip(prompts, outputs, strict=True)
-        ]
+        return [_group(prompt, output) for prompt, output in zip(prompts, outputs, strict=True)]
 
     def score(
         self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
@@ -247,6 +247,34 @@ def keep_weights_loadable() -> None:
 
 def _unpacked_linear(layer: Any, remove_weight: bool) -> None:
     layer.cpu_linear = torch.nn.functional.linear
+
+
+@contextmanager
+def _handing_out(
+    llm: Any, prompts: Sequence[Sequence[int]], on_group: Callable[[int, Group], None]
+) -> Iterator[None]:
+    """Call `on_group` for each request that a step of the engine finishes; vLLM hands out all at the end."""
+    engine, first = llm.llm_engine, llm.request_counter.counter
+    step = engine.step
+
+    def watched() -> Any:
+        outputs = step()
+        for output in outputs:
+            if output.finished:
+                number = int(output.request_id) - first
+                on_group(number, _group(prompts[number], output))
+        return outputs
+
+    engine.step = watched
+    try:
+        yield
+    finally:
+        engine.step = step
+
+
+def _group(prompt: Sequence[int], output: Any) -> Group:
+    completions = sorted(output.outputs, key=lambda completion: completion.index)
+    return Group("", tuple(prompt), tuple(_rollout(completion) for completion in completions))
 
 
 def _rollout(completion: Any) -> Rollout:

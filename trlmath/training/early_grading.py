@@ -1,6 +1,6 @@
 """Grading that does not wait: finished groups are graded while others are still being generated.
 
-Where the engine hands out groups as they finish (a vLLM server), and for rewards that say they grade each
+Where the engine hands out groups as they finish (vLLM), and for rewards that say they grade each
 completion by itself (``independent = True``). The grades are those of grading all at once.
 """
 
