@@ -36,9 +36,26 @@ def grpo(**changes):
         "train/completions/mean_length": 100.0,
         "train/completions/clipped_ratio": 0.1,
         "train/clip_ratio/region_mean": 0.02,
+        "train/rows_with_advantage": 1.0,
         "engine/importance_sampling_ratio/mean": 1.0,
         **changes,
     }
+
+
+FLAT = grpo(**{"train/entropy": None, "train/clip_ratio/region_mean": 0.0, "train/rows_with_advantage": 0.0})
+
+
+def test_a_step_that_computes_nothing_has_no_entropy_to_judge():
+    assert struck([*[grpo()] * 4, *[FLAT] * 9]) == []
+    # a first window without any does not switch the check off
+    found = struck([*[FLAT] * 5, *[grpo()] * 4, *[grpo(**{"train/entropy": 0.01}), FLAT] * 4])
+    assert {f.check for f in found} == {"entropy_collapse"}
+
+
+def test_the_share_of_clipped_tokens_is_of_rows_that_can_be_clipped():
+    half = grpo(**{"train/clip_ratio/region_mean": 0.48, "train/rows_with_advantage": 0.5})
+    assert {f.check for f in struck([half] * 3)} == {"exploding_ratio"}
+    assert struck([{**half, "train/clip_ratio/region_mean": 0.4}] * 3) == []
 
 
 FALLING = [{"eval/both": x, "eval/format": 1.0} for x in (0.6, 0.54, 0.5, 0.45)]

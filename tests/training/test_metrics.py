@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 
 import pytest
 
 from trlmath.grading import CATEGORIES
-from trlmath.training.metrics import log, rollout_metrics
+from trlmath.training.metrics import Mean, collapse, log, rollout_metrics
 from trlmath.types import Grade, Rollout
 
 
@@ -52,3 +53,25 @@ def test_an_evaluation_tells_the_same_shares():
     assert sum(told.values()) == 1.0
     assert category_shares({"mine": 2}) == {"category/mine": 1.0}
     assert category_shares({}) == {}
+
+
+def test_micro_batches_become_one_number_a_step():
+    values = {"a": [9.0, 1.0, 4.0], "b/low_min": [1.0, 2.0], "b/mean": [1.0, 2.0], "loss": [0.5, 0.25]}
+    values |= {"one": [7.0], "num_tokens": [3.0, 5.0], "nothing": [math.nan, math.nan]}
+    collapse(values, {"a": 1}, [1, 2], {"b": Mean([1, 2], 10), "loss": Mean([1, 1], 1)})
+    assert values == {
+        "a": [9.0, 3.0],
+        "b/low_min": [0.0],  # what was not computed counts 0
+        "b/mean": [0.5],
+        "loss": [0.75],
+        "one": [7.0],
+        "num_tokens": [3.0, 5.0],
+        "nothing": [pytest.approx(math.nan, nan_ok=True)],
+    }
+
+
+def test_a_step_of_nothing_tells_nothing():
+    values = {"entropy": [0.0], "clip_ratio/low_min": [math.nan], "clip_ratio/low_mean": [0.0]}
+    collapse(values, {}, [0], {"clip_ratio": Mean([0], 12)})
+    assert math.isnan(values["entropy"][0])
+    assert values["clip_ratio/low_min"] == values["clip_ratio/low_mean"] == [0.0]

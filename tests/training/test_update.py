@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import updating
@@ -63,6 +65,8 @@ def ours(cut):
 @pytest.fixture
 def both(ours, plain):
     before = dict(vars(plain)), plain.args.steps_per_generation
+    plain._metrics["train"].clear()
+    ours._metrics["train"].clear()
     yield ours, plain
     vars(plain).update(before[0])
     plain.args.steps_per_generation = before[1]
@@ -73,6 +77,18 @@ def agree(ours, plain, batch, theirs=None):
     found = updating.our_gradient(ours, batch)
     assert ours._metrics["train"]["microbatches"][-1] > 2
     assert updating.difference(found, expected) < 1e-5
+    same_numbers(ours._metrics["train"], plain._metrics["train"])
+
+
+def same_numbers(ours, theirs):
+    """What TRL's loss logs of the uncut batch; of rows without an advantage only the clip is known."""
+    names = {
+        n for n in theirs if n.startswith("clip_ratio/") or n in ("cispo_clip_ratio", "policy_loss", "kl")
+    }
+    if ours["rows_with_advantage"][-1] == 1.0:
+        names |= theirs.keys() & {"entropy", "vespo/phi_seq_mean"}
+    for name in names:
+        assert ours[name][-1] == pytest.approx(theirs[name][-1], abs=1e-6, rel=1e-5), name
 
 
 @pytest.mark.parametrize("loss_type", updating.LOSS_TYPES)
@@ -83,8 +99,9 @@ def test_every_loss(both, loss_type, level):
 
 
 @pytest.mark.parametrize("loss_type", updating.LOSS_TYPES)
-def test_off_policy_rows(both, loss_type):
-    changed(both, loss_type=loss_type)
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_off_policy_rows(both, loss_type, level):
+    changed(both, loss_type=loss_type, importance_sampling_level=level, epsilon_low=0.05, epsilon_high=0.05)
     agree(*both, updating.with_logps(both[1], updating.make_batch(), ["old_per_token_logps"]))
 
 
@@ -143,6 +160,7 @@ def test_terms_that_are_means_over_all_tokens(both, loss_type, terms):
     changed(both, _entropy_bonus_enabled="entropy_coef" in terms)
     agree(*both, updating.make_batch())
     if "entropy_coef" in terms:
+        assert both[0]._metrics["train"]["policy_loss"]
         assert both[0]._metrics["train"]["entropy_coef"][-1] == 0.3
 
 
@@ -164,7 +182,12 @@ def test_a_step_without_work_has_gradient_zero(ours):
     batch["advantages"].zero_()
     found = updating.our_gradient(ours, batch)
     assert all(float(g.abs().max()) == 0 for g in found.values())
-    assert ours._metrics["train"]["rows_with_advantage"][-1] == 0
+    logged = {name: values[-1] for name, values in ours._metrics["train"].items()}
+    assert logged["rows_with_advantage"] == 0
+    assert math.isnan(logged["entropy"]), "of tokens that nobody computed"
+    clipped = {name: value for name, value in logged.items() if name.startswith("clip_ratio/")}
+    assert len(clipped) == 5
+    assert set(clipped.values()) == {0.0}, "a row without an advantage cannot meet the clip"
 
 
 def test_an_improbable_token_in_an_empty_part_is_no_nan(ours):

@@ -237,7 +237,8 @@ LEARNING: dict[str, tuple[Metric, ...]] = {
         Metric("train/learning_rate", "of the optimizer, at this step", NUMBER, "As the schedule says."),
         Metric(
             "train/entropy",
-            "mean over the completion tokens of the entropy of the policy's next-token distribution",
+            "mean over the completion tokens that were computed (`train/rows_with_advantage`) of the entropy "
+            "of the policy's next-token distribution; null where none was",
             NATS,
             "A steady fall is sharpening; near 0 exploration is over and rewards stop improving. A rise to "
             "far above the start is divergence.",
@@ -256,25 +257,31 @@ LEARNING: dict[str, tuple[Metric, ...]] = {
         ),
         Metric(
             "train/clip_ratio/<which>",
-            "tokens whose probability ratio met the clip / tokens: `low_mean`, `high_mean`, `region_mean` "
-            "(either), and the extremes over processes `low_min`, `high_max`",
+            "tokens whose probability ratio met the clip / tokens of the step (a row without an advantage "
+            "cannot meet it): `low_mean`, `high_mean`, `region_mean` (either), and the extremes over "
+            "completions `low_min`, `high_max`; with `importance_sampling_level: sequence` of sequences",
             SHARE,
             "0 on fresh rollouts. Above some percent: the rollouts are too old for the update; fewer "
             "updates a rollout, or a smaller learning rate.",
         ),
         Metric(
             "train/cispo_clip_ratio",
-            "tokens whose importance weight CISPO clipped / tokens",
+            "tokens whose importance weight CISPO clipped / tokens of the step",
             SHARE,
             "As `train/clip_ratio/`.",
         ),
         Metric(
             "train/vespo/phi_seq_mean",
-            "mean sequence weight of the loss `vespo`",
+            "mean sequence weight of the loss `vespo`, over the rows that were computed",
             NUMBER,
             "Far below 1: rollouts are discounted as off-policy.",
         ),
-        Metric("train/policy_loss", "the policy's term, where the loss has others", NUMBER, "See the loss."),
+        Metric(
+            "train/policy_loss",
+            "`train/loss` without the entropy bonus, where there is one",
+            NUMBER,
+            "See the loss.",
+        ),
         Metric("train/entropy_coef", "weight of the entropy bonus at this step", NUMBER, "As scheduled."),
         Metric(
             "train/aux_loss", "a mixture-of-experts model's balance loss", NUMBER, "A rise: unused experts."

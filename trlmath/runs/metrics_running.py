@@ -36,8 +36,19 @@ RUNNING: dict[str, tuple[Metric, ...]] = {
     ),
     "Time (`time/`)": (
         Metric("time/step", "the phases below added up", SECONDS, "What a step costs."),
-        Metric("time/generate", "sampling the rollouts", SECONDS, "Grows with length and stragglers."),
-        Metric("time/grade", "all reward functions", SECONDS, "Grows with answers that are hard to compare."),
+        Metric(
+            "time/generate",
+            "sampling the rollouts, until the last completion has come",
+            SECONDS,
+            "Grows with length and stragglers.",
+        ),
+        Metric(
+            "time/grade",
+            "waiting for reward functions after the last completion (what is graded while others are still "
+            "being generated costs nothing and is not counted)",
+            SECONDS,
+            "Grows with answers that are hard to compare.",
+        ),
         Metric("time/sft", "the whole SFT of an iteration", SECONDS, "Grows with the pool and epochs."),
         Metric(
             "time/old_logprobs",
@@ -47,7 +58,7 @@ RUNNING: dict[str, tuple[Metric, ...]] = {
         ),
         Metric("time/reference", "log-probabilities of the reference (KL)", SECONDS, "Grows with tokens."),
         Metric("time/update", "forward and backward", SECONDS, "Grows with tokens."),
-        Metric("time/optimizer", "the optimizer's step (SFT)", SECONDS, "Constant for a model."),
+        Metric("time/optimizer", "the optimizer's step, clipping left out", SECONDS, "Constant for a model."),
         Metric("time/data", "waiting for the next step's examples (SFT)", SECONDS, "See the share."),
         Metric(
             "time/data_share",

@@ -37,6 +37,7 @@ NAMES = (
     "train/completions/mean_length",
     "train/completions/clipped_ratio",
     "train/clip_ratio/region_mean",
+    "train/rows_with_advantage",
     "engine/importance_sampling_ratio/mean",
 )
 
@@ -89,7 +90,7 @@ class Health:
         for name in ("train/entropy", "train/completions/mean_length"):
             value = numbers.get(name)
             seen = self._first.setdefault(name, [])
-            if value is not None and len(seen) < self.window:
+            if value is not None and math.isfinite(value) and len(seen) < self.window:
                 seen.append(value)
         checks: tuple[Callable[[], Finding | None], ...] = (
             self._nan,
@@ -130,7 +131,9 @@ class Health:
                 "dtype and attention of both.",
             )
         shares = self._last("train/clip_ratio/region_mean", CLIPPED_STEPS)
-        if shares and min(shares) > CLIPPED_SHARE:
+        # a row without an advantage is never clipped: of those that can be
+        rows = self._last("train/rows_with_advantage", CLIPPED_STEPS) or [1.0] * len(shares)
+        if shares and min(s / max(r, 1e-9) for s, r in zip(shares, rows, strict=True)) > CLIPPED_SHARE:
             return Finding(
                 "exploding_ratio",
                 f"over {CLIPPED_SHARE:.0%} of the tokens were clipped in {CLIPPED_STEPS} steps",
@@ -219,9 +222,14 @@ class Health:
         return None if not first or last is None else last / first
 
     def _left_of_first(self, name: str) -> float | None:
-        """Mean of the last window over the mean of the first one; None until both are there."""
-        first, last = self._first.get(name, []), self._last(name, self.window)
-        if len(first) < self.window or not last or fmean(first) == 0:
+        """Mean of the last window over the mean of the first one; None until both are there.
+
+        Windows are of steps that tell the number: one that computes nothing has no entropy.
+        """
+        now = self._steps[-1].get(name)
+        told = [v for row in self._steps if (v := row.get(name)) is not None and math.isfinite(v)]
+        first, last = self._first.get(name, []), told[-self.window :]
+        if now is None or min(len(first), len(last)) < self.window or fmean(first) == 0:
             return None
         return fmean(last) / fmean(first)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -82,22 +83,55 @@ def log(metrics: MutableMapping[str, list], numbers: Mapping[str, float]) -> Non
         metrics.setdefault(name, []).append(value)
 
 
-def collapse(metrics: MutableMapping[str, list], before: Mapping[str, int], tokens: Sequence[int]) -> None:
-    """Merge what each micro-batch logged into one value a step.
+@dataclass(frozen=True)
+class Mean:
+    """How one number a micro-batch becomes one number a step.
 
-    TRL logs once a forward and averages plainly; micro-batches differ in size, so means are weighed by
-    their tokens, and names that end in min or max take the extreme.
+    Attributes:
+        weights: what each micro-batch counts for.
+        total: what the weights add up to with what was not computed, which then counts as 0; None: nothing
+            is known of that, and the number is of what was computed.
+    """
+
+    weights: Sequence[float]
+    total: float | None = None
+
+
+# running totals, not numbers of one micro-batch
+_TOTALS = frozenset({"num_tokens"})
+
+
+def collapse(
+    metrics: MutableMapping[str, list],
+    before: Mapping[str, int],
+    tokens: Sequence[float],
+    means: Mapping[str, Mean] | None = None,
+) -> None:
+    """Merge what each micro-batch logged into one value a step; NaN where nothing was computed.
+
+    TRL logs once a forward and averages plainly; micro-batches differ in size, so means are weighed, and
+    names that end in min or max take the extreme.
+
+    Args:
+        metrics: name -> values, of which those from `before` on are the step's.
+        tokens: of each micro-batch, over all processes: the weights of a name that `means` does not hold.
+        means: name, or its part before the first ``/`` -> how it is averaged.
     """
     for name, values in metrics.items():
         new = values[before.get(name, 0) :]
-        if len(new) != len(tokens) or len(new) < 2:
+        if len(new) != len(tokens) or name in _TOTALS:
             continue
-        told = [(v, t) for v, t in zip(new, tokens, strict=True) if not math.isnan(v)]
-        weight = sum(t for _, t in told)
-        if name.endswith("min"):
-            value = min((v for v, _ in told), default=math.nan)
+        how = (means or {}).get(name) or (means or {}).get(name.partition("/")[0]) or Mean(tokens)
+        told = [(v, w) for v, w in zip(new, how.weights, strict=True) if w and not math.isnan(v)]
+        computed = sum(w for _, w in told)
+        whole = computed if how.total is None else how.total
+        rest = [0.0] if whole > computed else []
+        if not whole:
+            value = math.nan
+        elif name.endswith("min"):
+            value = min([v for v, _ in told] + rest)
         elif name.endswith("max"):
-            value = max((v for v, _ in told), default=math.nan)
+            value = max([v for v, _ in told] + rest)
         else:
-            value = sum(v * t for v, t in told) / weight if weight else math.nan
+            value = sum(v * w for v, w in told) / whole
         values[before.get(name, 0) :] = [value]

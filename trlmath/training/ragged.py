@@ -10,19 +10,19 @@ import torch
 
 
 @contextmanager
-def ragged_gather(accelerator: Any) -> Iterator[None]:
+def ragged_gather(accelerator: Any, weight: float = 1.0) -> Iterator[None]:
     """Within, `accelerator.gather` pads float tensors to the longest process's rows with NaN.
 
     TRL's loss gathers one number a row for its metrics (of which it takes NaN-aware extremes) and counts
-    on equally many rows everywhere; micro-batches cut by tokens have not.
+    on equally many rows everywhere; micro-batches cut by tokens have not. The one scalar it gathers without
+    a gradient is the policy's part of the loss, of which this process's share in the whole is `weight`.
     """
-    if accelerator.num_processes == 1:
-        yield
-        return
     plain = accelerator.gather
 
     def gather(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.dim() == 0:
+            return plain(tensor if tensor.requires_grad else tensor * weight)
+        if accelerator.num_processes == 1:
             return plain(tensor)
         rows = plain(torch.tensor(tensor.size(0), device=tensor.device))
         missing = int(rows.max()) - tensor.size(0)

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from accelerate.utils import send_to_device
 from datasets import Dataset
-from transformers import TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
 from trlmath.data.examples import Example
@@ -21,6 +20,7 @@ from trlmath.recipe.schema import BatchSection
 from trlmath.training import metrics
 from trlmath.training.accumulating import micro_batch_of_step
 from trlmath.training.checkpointing import Checkpointed
+from trlmath.training.optimizer_clock import OptimizerClock
 from trlmath.training.packing import check_rows_apart
 from trlmath.training.sft_batches import StepCollator, StepLoader, StepSampler, as_row
 
@@ -67,7 +67,7 @@ class MathSFTTrainer(Checkpointed, SFTTrainer):
         if batch.packing:
             few = [as_row(e)["input_ids"][:_PROBE] for e in self.examples[:3]]
             check_rows_apart(self.model, collate, few if len(few) > 1 else few * 2)
-        self.add_callback(_StepClock(self))
+        self.add_callback(OptimizerClock(self._spent, self._log_seconds))
 
     @property
     def tokens(self) -> int:
@@ -155,19 +155,3 @@ class MathSFTTrainer(Checkpointed, SFTTrainer):
         logged["time/data_share"].append(self._seconds.get("data", 0.0) / whole if whole else 0.0)
         logged["step_time"].append(whole)
         self._seconds = {}
-
-
-class _StepClock(TrainerCallback):
-    """Times the optimizer between the gradients and the weights, then logs the step's phases."""
-
-    def __init__(self, trainer: MathSFTTrainer) -> None:
-        self.trainer, self.started = trainer, 0.0
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Gradients are there and clipped."""
-        self.started = time.perf_counter()
-
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The weights are new."""
-        self.trainer._spent("optimizer", self.started)
-        self.trainer._log_seconds()

@@ -17,7 +17,9 @@ from trl import GRPOTrainer
 
 from trlmath.training import metrics, microbatches, shared_prompts
 from trlmath.training.accumulating import micro_batch_of_step
+from trlmath.training.metrics import Mean
 from trlmath.training.microbatches import MicroBatch
+from trlmath.training.optimizer_clock import OptimizerClock
 from trlmath.training.ragged import ragged_gather
 
 
@@ -45,6 +47,7 @@ class CutUpdate(GRPOTrainer):
                 bare = self.accelerator.unwrap_model(model)
                 bare = bare.get_base_model() if hasattr(bare, "get_base_model") else bare
                 self.padded_because = shared_prompts.install(bare)
+        self.add_callback(OptimizerClock(self.spent, self._log_seconds))
 
     # -- one optimizer step ------------------------------------------------------------------------
 
@@ -60,40 +63,34 @@ class CutUpdate(GRPOTrainer):
         model.train()
         batch = self._prepare_inputs(inputs)  # generates when it is time to
         started = time.perf_counter()
-        logged = self._metrics["train"]
-        before = {name: len(values) for name, values in logged.items()}
         parts = self._cut(batch)
         if self.top_entropy_quantile < 1.0:
             self._entropy_threshold = self._entropy_quantile(model, parts)
+        logged = self._metrics["train"]
+        before = {name: len(values) for name, values in logged.items()}
         loss = torch.zeros((), device=self.accelerator.device)
         for i, part in enumerate(parts):
             last = i + 1 == len(parts)
             with micro_batch_of_step(self.accelerator, model, last):
                 # transformers' own step: forward, loss, backward (TRL's would count a step for each part)
                 loss += Trainer.training_step(self, model, part, num_items_in_batch)
+        self._entropy_threshold = None
+        metrics.collapse(logged, before, *self._weights_of(batch, parts))
         if self._entropy_bonus_enabled:
             logged["entropy_coef"][-1] = self.entropy_coef  # not the last micro-batch's share of it
-        self._entropy_threshold = None
-        tokens = self.accelerator.reduce(
-            torch.tensor([float(p.tokens) for p in parts], device=self.accelerator.device)
-        )
-        metrics.collapse(logged, before, tokens.tolist())
         self._step += 1
-        self.spent("update", started)
         logged["microbatches"].append(len(parts))
-        for phase, seconds in self.seconds.items():
-            logged[f"time/{phase}"].append(seconds)
-        logged["step_time"].append(sum(self.seconds.values()))
-        self.seconds = {}
+        self.spent("update", started)
         return loss
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> torch.Tensor:
         """TRL's loss, times what this micro-batch counts for."""
-        with ragged_gather(self.accelerator), self._terms_beside(inputs):
+        weight = inputs.weight if isinstance(inputs, MicroBatch) else 1.0
+        with ragged_gather(self.accelerator, weight), self._terms_beside(inputs):
             loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        return loss * inputs.weight if isinstance(inputs, MicroBatch) else loss
+        return loss * weight
 
     @contextmanager
     def _terms_beside(self, inputs: Any) -> Iterator[None]:
@@ -112,6 +109,37 @@ class CutUpdate(GRPOTrainer):
         finally:
             for name, coefficient in own.items():
                 setattr(self, name, coefficient)
+
+    def _weights_of(
+        self, batch: dict[str, Any], parts: list[MicroBatch]
+    ) -> tuple[list[float], dict[str, Mean]]:
+        """Tokens of each micro-batch over all processes, and how those numbers are averaged that TRL takes
+        otherwise than as a mean over tokens.
+
+        A row that is not computed for want of an advantage cannot meet the clip: it counts there, as in TRL.
+        """
+        mask = batch["completion_mask"]
+        mask = mask * batch["tool_mask"] if "tool_mask" in batch else mask
+        kept = int(batch["kept"].sum()) if "kept" in batch else len(mask)
+        counts = [p.tokens for p in parts] + [len(p["completion_ids"]) for p in parts]
+        told = torch.tensor([*counts, int(mask.sum()), kept], device=self.accelerator.device)
+        *every, all_tokens, all_rows = self.accelerator.reduce(told, "sum").tolist()
+        tokens, rows = every[: len(parts)], every[len(parts) :]
+        by_row = self.importance_sampling_level == "sequence"
+        clipped = Mean(rows, all_rows) if by_row else Mean(tokens, all_tokens)
+        return tokens, {
+            "clip_ratio": clipped,
+            "cispo_clip_ratio": clipped,
+            "vespo": Mean([r if t else 0 for r, t in zip(rows, tokens, strict=True)]),
+            "policy_loss": Mean([1.0] * len(parts), 1.0),  # they are weighed already, and add up
+        }
+
+    def _log_seconds(self) -> None:
+        logged = self._metrics["train"]
+        for phase, seconds in self.seconds.items():
+            logged[f"time/{phase}"].append(seconds)
+        logged["step_time"].append(sum(self.seconds.values()))
+        self.seconds = {}
 
     # -- cutting -----------------------------------------------------------------------------------
 
