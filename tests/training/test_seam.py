@@ -27,7 +27,7 @@ USED = {
     "transformers:Trainer.training_step": "trlmath/training/update.py (called past TRL's)",
     "transformers:integrations.integration_utils.rewrite_logs": "trlmath/training/trackers.py (replaced)",
     "transformers:integrations.sdpa_attention.sdpa_attention_forward": "trlmath/training/shared_prompts.py",
-    "transformers:integrations.sdpa_attention.repeat_kv": "trlmath/training/shared_prompts.py",
+    "transformers:integrations.sdpa_attention.repeat_kv": "trlmath/training/shared_attention.py",
     "transformers:masking_utils.sdpa_mask": "trlmath/training/shared_prompts.py",
     "transformers:AttentionInterface.register": "trlmath/training/shared_prompts.py",
     "transformers:AttentionMaskInterface.register": "trlmath/training/shared_prompts.py",

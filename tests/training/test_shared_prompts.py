@@ -96,6 +96,17 @@ def test_rows_without_any_completion_have_gradient_zero(model, rows):
     assert all(p.grad is not None and float(p.grad.abs().max()) == 0 for p in model.parameters())
 
 
+def test_rows_of_one_token_prompts_without_any_completion_still_have_a_forward(model):
+    """A process with nothing to do makes one with its first row masked, whatever that row is."""
+    sp.install(model)
+    packed = sp.pack([0], [1], [0], 1, torch.device("cpu"))
+    logps, _ = sp.score_packed(model, packed, torch.ones(1, 3, dtype=torch.long), 2)
+    assert logps.shape == (1, 2)
+    assert float(logps.abs().max()) == 0
+    logps.sum().backward()
+    assert all(p.grad is not None and float(p.grad.abs().max()) == 0 for p in model.parameters())
+
+
 def small(**changes):
     sizes = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
     return Qwen2ForCausalLM(Qwen2Config(**sizes, num_attention_heads=2, num_key_value_heads=1, **changes))
@@ -117,6 +128,7 @@ def test_other_families_of_models(family, rows):
     ("changes", "reason"),
     [
         ({"attn_implementation": "eager"}, "attention is eager"),
+        ({"attention_dropout": 0.1}, "drops attention weights (attention_dropout: 0.1)"),
         ({"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}, "without full attention"),
     ],
 )

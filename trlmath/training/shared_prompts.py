@@ -14,28 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
+
+from trlmath.training.shared_attention import Pieces, attend
 
 # the name under which transformers knows our attention: sdpa, until a forward comes with pieces
 ATTENTION = "trlmath_shared_prompts"
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """How the tokens of a packed sequence belong together; travels to every layer as a keyword.
-
-    Attributes:
-        sizes: tokens of each piece, in order; they add up to the sequence.
-        prompts: for each piece the number of the piece that holds its prompt; None for a prompt itself.
-        masks: for each piece that has a prompt, [tokens, prompt + tokens], True where attention goes.
-    """
-
-    sizes: tuple[int, ...]
-    prompts: tuple[int | None, ...]
-    masks: tuple[torch.Tensor | None, ...]
+# what configurations call the share of attention weights that are dropped while training
+_DROPPED = ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob")
 
 
 @dataclass(frozen=True)
@@ -85,31 +73,35 @@ def pack(
     """
     rows, columns, positions = list[int](), list[int](), list[int]()
     target_rows, target_columns, scored = list[int](), list[int](), list[int]()
-    sizes, prompts, masks = list[int](), list[int | None](), list[torch.Tensor | None]()
+    own, behind = list[tuple[int, int]](), list[tuple[int, int, int, int]]()
     members: dict[int, list[int]] = {}
     for row, key in enumerate(keys):
         members.setdefault(key, []).append(row)
     for group in members.values():
         first, before = group[0], prompt_lengths[group[0]] - 1
         start = prompt_width - prompt_lengths[first]
-        prompt = len(sizes) if before else None
+        lies = len(rows)
         if before:
             rows += [first] * before
             columns += range(start, start + before)
             positions += range(before)
-            sizes, prompts, masks = [*sizes, before], [*prompts, None], [*masks, None]
+            own.append((lies, lies + before))
         for row in group:
             size = completion_lengths[row]
             if not size:
                 continue
-            scored += range(len(rows), len(rows) + size)
+            own.append((len(rows), len(rows) + size))
+            scored += range(*own[-1])
             target_rows += [row] * size
             target_columns += range(size)
             rows += [row] * size
             columns += range(prompt_width - 1, prompt_width - 1 + size)
             positions += range(before, before + size)
-            mask = torch.ones(size, before + size, dtype=torch.bool, device=device).tril(before)
-            sizes, prompts, masks = [*sizes, size], [*prompts, prompt], [*masks, mask if before else None]
+        if before and len(rows) > lies + before:
+            behind.append((lies, lies + before, lies + before, len(rows)))
+    if not rows:
+        # a forward needs a token: prompts of one token behind which nothing is to be scored have none
+        rows, columns, positions, own = [0], [prompt_width - 1], [0], [(0, 1)]
 
     def tensor(values: list[int]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.long, device=device)
@@ -121,7 +113,7 @@ def pack(
         tensor(target_rows),
         tensor(target_columns),
         tensor(scored),
-        Pieces(tuple(sizes), tuple(prompts), tuple(masks)),
+        Pieces(tuple(own), tuple(behind)),
     )
 
 
@@ -174,23 +166,7 @@ def attention(
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
-    repeats = query.size(1) // key.size(1)
-    # split, not slices: the gradient of a slice is a tensor of the whole sequence
-    queries, keys, values = (
-        tensor.split(pieces.sizes, dim=2)
-        for tensor in (query, repeat_kv(key, repeats), repeat_kv(value, repeats))
-    )
-    outputs = []
-    for own, (prompt, mask) in enumerate(zip(pieces.prompts, pieces.masks, strict=True)):
-        k, v = keys[own], values[own]
-        if prompt is not None:
-            k, v = torch.cat([keys[prompt], k], 2), torch.cat([values[prompt], v], 2)
-        outputs.append(
-            scaled_dot_product_attention(
-                queries[own], k, v, attn_mask=mask, is_causal=mask is None, dropout_p=dropout, scale=scaling
-            )
-        )
-    return torch.cat(outputs, 2).transpose(1, 2).contiguous(), None
+    return attend(query, key, value, pieces, scaling, dropout), None
 
 
 def reason_against(model: Any) -> str | None:
@@ -208,6 +184,9 @@ def reason_against(model: Any) -> str | None:
         return f"{type(model).__name__} has layers without full attention"
     if getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None):
         return f"{type(model).__name__} has experts, which are balanced over padded rows"
+    dropped = next((n for n in _DROPPED if getattr(config, n, None)), None)
+    if dropped is not None:
+        return f"{type(model).__name__} drops attention weights ({dropped}: {getattr(config, dropped):g})"
     return None
 
 
