@@ -20,6 +20,7 @@ EXPECTED = {
     "zero3": DistributedType.DEEPSPEED,
     "multi_node": DistributedType.MULTI_GPU,
     "multi_node_fsdp2": DistributedType.FSDP,
+    "multi_node_zero2": DistributedType.DEEPSPEED,
 }
 
 
@@ -36,7 +37,11 @@ def test_accelerate_reads_it(name):
     assert (config.num_machines, config.num_processes) == ((2, 16) if several else (1, 2))
     if "fsdp2" in name:
         assert config.fsdp_config["fsdp_version"] == 2
-    if name.startswith("zero"):
+    if several:  # one that all machines know, and each process started by its own machine's launcher
+        assert config.main_process_port == 29500
+        assert config.rdzv_backend == "static"
+    if "zero" in name:
+        assert config.deepspeed_config["deepspeed_multinode_launcher"] == "standard"
         assert config.deepspeed_config["zero_stage"] == int(name[-1])
         assert config.deepspeed_config["gradient_accumulation_steps"] == 1
 
