@@ -70,9 +70,43 @@ def test_a_write_that_fails_leaves_the_version_before(tmp_path):
         yield "a", torch.ones(2)
         raise RuntimeError("a shard is gone")
 
-    with pytest.raises(EngineError, match=r"could not be written .* GB free\): a shard is gone"):
+    with pytest.raises(EngineError, match=r"could not be written .*: a shard is gone. They need 0.0 MB"):
         files.write(broken(), 2)
     assert [p.name for p in files.root.glob("*v*")] == [folder.name]
+
+
+NO_ROOM = """
+import sys, torch
+from pathlib import Path
+from trlmath.errors import EngineError
+from trlmath.sampling.server_weights import FilesTransport, ServerWeights
+from trlmath.sampling.weight_files import WeightFiles
+
+files, walked = WeightFiles(Path(sys.argv[1])), []
+def tensors():
+    for name in "abc":
+        walked.append(name)
+        yield name, torch.ones(100_000)
+try:
+    ServerWeights(FilesTransport([], files)).send(tensors())
+except EngineError as error:
+    print(error)
+print(walked, list(files.root.glob(".v*")), list(files.root.glob("v*")))
+"""
+
+
+def test_no_room_for_the_weights_names_the_place_and_what_they_need(tmp_path):
+    from small_disk import on_small_disk
+
+    disk = tmp_path / "disk"
+    ((told, status),) = on_small_disk(disk, "500k", [sys.executable, "-c", NO_ROOM, disk])
+    assert status == 0, told
+    assert f"could not be written to {disk}/trlmath-weights-" in told
+    assert "No space left" in told
+    assert "need 1.2 MB beside the version before, and 0.5 MB are free" in told
+    assert "sampling.weights_dir" in told
+    # the walk is at its end, as that of the other processes is; nothing is left of the files
+    assert told.splitlines()[-1] == "['a', 'b', 'c'] [] []"
 
 
 def test_a_directory_that_cannot_be_is_named(tmp_path):

@@ -168,16 +168,16 @@ class ServerWeights:
         Raises:
             EngineError: on every process, when the writer could not send.
         """
-        failure = None
+        failure, walk = None, iter(named_tensors)
         self.sent += 1
         if self.writer and self.transport is not None:
             try:
-                self.transport.send(named_tensors, self.sent, self.version)
+                self.transport.send(walk, self.sent, self.version)
             except EngineError as error:
                 failure = str(error)
-        else:
-            for _ in named_tensors:
-                pass
+        # what the writer has not walked after a failure, too: the others would wait for it at the next tensor
+        for _ in walk:
+            pass
         failure = self._share(failure)
         if failure is not None:
             raise EngineError(failure)

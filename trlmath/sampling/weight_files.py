@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 
 from trlmath.errors import EngineError, RecipeError
 from trlmath.runs.lock import RunLock
@@ -36,7 +38,7 @@ class WeightFiles:
     """
 
     def __init__(self, base: Path | None = None, dtype: torch.dtype | None = None) -> None:
-        self.dtype = dtype
+        self.dtype, self._bytes = dtype, 0
         memory = Path("/dev/shm")
         where = base or (memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir()))
         try:
@@ -58,35 +60,47 @@ class WeightFiles:
         Raises:
             EngineError: the disk is full or not writable; the version before is still there.
         """
-        from safetensors.torch import save_file
-
         folder, beside = self.root / f"v{version:08d}", self.root / f".v{version:08d}.{os.getpid()}"
         shutil.rmtree(beside, ignore_errors=True)
-        shard: dict[str, torch.Tensor] = {}
-        size = number = 0
+        self._bytes = 0
+        walk = iter(named_tensors)
         try:
             beside.mkdir()
-            for name, tensor in named_tensors:
-                tensor = tensor.detach()
-                wanted = self.dtype if self.dtype and tensor.is_floating_point() else tensor.dtype
-                # a copy: the walk may hand out views that are gone, or shared, at the next name
-                shard[name] = tensor.to("cpu", wanted, copy=True).contiguous()
-                size += shard[name].nbytes
-                if size >= SHARD_BYTES:
-                    save_file(shard, beside / f"weights-{number:05d}.safetensors")
-                    shard, size, number = {}, 0, number + 1
-            if shard:
-                save_file(shard, beside / f"weights-{number:05d}.safetensors")
+            self._write_shards(walk, beside)
             shutil.rmtree(folder, ignore_errors=True)
             beside.rename(folder)
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, SafetensorError) as error:
             shutil.rmtree(beside, ignore_errors=True)
-            free = shutil.disk_usage(self.root).free / 1e9
+            # to its end, for the size of all; and other processes gather each sharded tensor together with us
+            for _, tensor in walk:
+                self._bytes += self._size(tensor)
+            free = shutil.disk_usage(self.root).free
             raise EngineError(
-                f"the weights could not be written to {self.root} ({free:.1f} GB free): {error}. Name a "
-                "directory with room for the whole model: sampling.weights_dir."
+                f"the weights could not be written to {self.root}: {error}. They need {_mb(self._bytes)} "
+                f"beside the version before, and {_mb(free)} are free. Name a directory with room for both, "
+                "which trainer and server see: sampling.weights_dir."
             ) from error
         return folder
+
+    def _write_shards(self, walk: Iterable[tuple[str, torch.Tensor]], beside: Path) -> None:
+        shard: dict[str, torch.Tensor] = {}
+        size = number = 0
+        for name, tensor in walk:
+            self._bytes += self._size(tensor)
+            size += self._size(tensor)
+            # a copy: the walk may hand out views that are gone, or shared, at the next name
+            shard[name] = tensor.detach().to("cpu", self._stored(tensor), copy=True).contiguous()
+            if size >= SHARD_BYTES:
+                save_file(shard, beside / f"weights-{number:05d}.safetensors")
+                shard, size, number = {}, 0, number + 1
+        if shard:
+            save_file(shard, beside / f"weights-{number:05d}.safetensors")
+
+    def _stored(self, tensor: torch.Tensor) -> torch.dtype:
+        return self.dtype if self.dtype and tensor.is_floating_point() else tensor.dtype
+
+    def _size(self, tensor: torch.Tensor) -> int:
+        return tensor.numel() * self._stored(tensor).itemsize
 
     def keep_only(self, folder: Path) -> None:
         """Remove the versions before `folder`."""
@@ -98,6 +112,10 @@ class WeightFiles:
         """Remove this run's directory."""
         shutil.rmtree(self.root, ignore_errors=True)
         self._lock.release()
+
+
+def _mb(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"
 
 
 def _remove_abandoned(base: Path) -> None:

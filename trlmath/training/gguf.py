@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from trlmath.errors import DataError
 
@@ -43,9 +44,9 @@ def convert_gguf(source: str, out: Path, eos: str | None = None) -> Path:
             ``<|im_end|>``); it also pads.
 
     Raises:
-        DataError: `out` holds something, the file cannot be read, or `eos` is no token of it.
+        DataError: `out` holds something or cannot be written, the file cannot be read, or `eos` is no token of it.
     """
-    from safetensors.torch import save_file
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     file = find_gguf(source)
@@ -64,6 +65,16 @@ def convert_gguf(source: str, out: Path, eos: str | None = None) -> Path:
         if eos not in tokenizer.get_vocab():
             raise DataError(f"{eos!r} is no token of {file.name}.")
         tokenizer.eos_token = tokenizer.pad_token = eos
+    try:
+        _save(model, tokenizer, out)
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{out} cannot be written: {error}. Give a directory with room for it.") from error
+    return out
+
+
+def _save(model: Any, tokenizer: Any, out: Path) -> None:
+    from safetensors.torch import save_file
+
     out.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(out)
     tied = (
@@ -80,4 +91,3 @@ def convert_gguf(source: str, out: Path, eos: str | None = None) -> Path:
     }
     config |= {"architectures": [type(model).__name__]}
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    return out
