@@ -231,3 +231,49 @@ def test_wrapping_other_plugins_is_refused(site):
         """,
     )
     assert "wrapper" in discover().broken[0].traceback
+
+
+BUSY = """
+import time
+from trlmath import hookimpl
+
+@hookimpl
+def rollouts_scored(batch):
+    batch[0].problem.metadata["seen"] = batch[0].rollouts[0].grade.parts["both"] = 1.0
+    del batch[1:]
+    time.sleep(1e6)
+
+@hookimpl
+def classify(rollout, grade):
+    time.sleep(1e6)
+"""
+
+
+def test_a_hook_that_hangs_is_ended_and_what_it_did_to_its_input_nobody_sees(site, capsys):
+    from trlmath import Grade, Group, Problem, Rollout
+
+    add_distribution(
+        site,
+        "trlmath-after",
+        """
+        from trlmath import hookimpl
+
+        @hookimpl
+        def rollouts_scored(batch):
+            return [(dict(g.problem.metadata), dict(g.rollouts[0].grade.parts)) for g in batch]
+        """,
+    )
+    add_distribution(site, "trlmath-busy", BUSY)
+    plugins.discover().limit = 0.2
+    rollout = Rollout("text", (1,), (0.0,), "stop", Grade(0.0, {"both": 0.0}))
+    groups = [Group("p", (1,), (rollout,), Problem("q", "1", metadata={"level": 2})) for _ in range(2)]
+    unseen = [({"level": 2}, {"both": 0.0})] * 2
+    for _ in range(2):
+        assert plugins.notify("rollouts_scored", batch=groups) == [unseen]
+    assert [(g.problem.metadata, g.rollouts[0].grade.parts) for g in groups] == unseen
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "rollouts_scored of plugin trlmath-busy" in line
+    assert "gave no answer within 0.2 s (checks.reward_timeout). It was in " in line
+    assert "It is not called again in this run" in line
+    with pytest.raises(PluginError, match=r"hook classify .*no answer within 0\.2 s"):
+        plugins.decide("classify", rollout=rollout, grade=rollout.grade)

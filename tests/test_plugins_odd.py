@@ -256,3 +256,56 @@ def test_sys_exit_in_a_component_is_an_error_and_ends_no_run(tmp_path):
     component = registry().resolve("advantage", f"{file}:advantage").build()
     with pytest.raises(PluginError, match=leaving):
         compute_advantages(component, "leaves", torch.ones(1, 2))
+
+
+HANGS = """
+import time
+import torch
+
+def for_ever():
+    while True:
+        time.sleep(0.01)
+
+class Item:
+    moment = "example"
+    def __call__(self, problem):
+        return for_ever() if problem.question == "3" else __import__("trlmath").Keep()
+
+class Whole:
+    moment = "example"
+    def select(self, items):
+        for_ever()
+
+class Kept:
+    moment = "group"
+    def __call__(self, group):
+        return None
+    def state_dict(self):
+        for_ever()
+
+def advantage(rewards):
+    return for_ever()
+"""
+
+
+def test_what_hangs_is_ended_and_named_with_its_line_and_item(tmp_path):
+    torch = pytest.importorskip("torch")
+    from trlmath.data.filtering import apply_filters, build_filters
+    from trlmath.recipe.schema import Ref
+    from trlmath.training.advantages import compute_advantages
+    from trlmath.types import Problem
+
+    file = tmp_path / "hangs.py"
+    file.write_text(HANGS)
+    problems = [Problem(str(n), "1") for n in range(6)]
+    late = rf"within 0\.2 s \(checks\.reward_timeout\)\. It was in {file}:7, for_ever"
+    for name, item in (("Item", "The item: '3'"), ("Whole", "It had 6 items")):
+        filters = build_filters([Ref(name=f"{file}:{name}")], 0.2)
+        with pytest.raises(PluginError, match=rf"filter .*{late}.*{item}"):
+            apply_filters(problems, filters, "example")
+    (kept,) = build_filters([Ref(name=f"{file}:Kept")], 0.2)
+    with pytest.raises(PluginError, match=rf"filter .*{late}.*asked for its state"):
+        kept.state_dict()
+    component = registry().resolve("advantage", f"{file}:advantage").build()
+    with pytest.raises(PluginError, match=rf"advantage slow gave no answer for 2 groups {late}"):
+        compute_advantages(component, "slow", torch.ones(2, 4), 0.2)

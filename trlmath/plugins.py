@@ -16,10 +16,13 @@ import pluggy
 
 from trlmath import __version__, hookspecs
 from trlmath.components import PLURAL, Component, Kind, Registry
+from trlmath.containers import own
 from trlmath.errors import PluginError, nearest, say
 from trlmath.hookspecs import API, PROJECT
 from trlmath.plugin_trace import call_traced, tell_no_implementation
+from trlmath.reward_faults import file_of, place_in
 from trlmath.targets import Origin, is_code, place_of
+from trlmath.time_limit import Overrun, call_within
 
 BUILTIN = "trlmath.builtin"
 VARIABLE = "TRLMATH_PLUGINS"
@@ -51,6 +54,7 @@ class Plugins:
         conflicts: one sentence for each name that two distributions offer.
         silenced: (plugin, hook) of observers that have failed in this run and are not called any more.
         tell: shows a line about them; a run sets its display's.
+        limit: seconds that a hook may take, None for no limit; a run sets its recipe's.
     """
 
     manager: pluggy.PluginManager
@@ -60,6 +64,7 @@ class Plugins:
     conflicts: list[str] = field(default_factory=list)
     silenced: set[tuple[str, str]] = field(default_factory=set)
     tell: Callable[[str], None] = say
+    limit: float | None = 300.0
 
 
 @cache
@@ -170,14 +175,20 @@ def _implementations(hook: str) -> list[pluggy.HookImpl]:
 
 
 def _call(hook: str, implementation: pluggy.HookImpl, arguments: dict[str, Any]) -> Any:
-    wanted = {name: arguments[name] for name in implementation.argnames}
+    plugin, function = str(implementation.plugin_name), implementation.function
+    who, way_out = f"the hook {hook} of plugin {plugin}", f"leave its distribution out of {VARIABLE}"
+    # of its own: what one does to them, neither the next nor the run must see
+    wanted = {name: own(arguments[name]) for name in implementation.argnames}
     try:
-        return call_traced(hook, str(implementation.plugin_name), implementation.function, wanted)
+        return call_within(discover().limit, who, lambda: call_traced(hook, plugin, function, wanted))
+    except Overrun as error:
+        raise PluginError(
+            f"{who} gave no answer within {error.seconds:g} s (checks.reward_timeout)."
+            f"{place_in(error.frames, file_of(function))} To run without it, {way_out}."
+        ) from None
     except (Exception, SystemExit) as error:
         raise PluginError(
-            f"the hook {hook} of plugin {implementation.plugin_name} raised "
-            f"{type(error).__name__}: {error}. "
-            f"To run without it, leave its distribution out of {VARIABLE}."
+            f"{who} raised {type(error).__name__}: {error}. To run without it, {way_out}."
         ) from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import os
 import sys
@@ -207,6 +208,13 @@ def rollout_in(frames: Sequence[FrameType], *batches: Sequence[Any]) -> int | No
             if id(value) in places:
                 return places[id(value)]
     return None
+
+
+def file_of(function: Any) -> str | None:
+    """The file that a function, or what makes an object callable, is written in."""
+    code = function if inspect.isroutine(function) else type(function).__call__
+    found = getattr(inspect.unwrap(code), "__code__", None)
+    return found.co_filename if found else None
 
 
 def place_in(frames: Sequence[FrameType], file: str | None) -> str:

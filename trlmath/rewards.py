@@ -17,7 +17,15 @@ from trlmath.containers import copied
 from trlmath.errors import PluginError, RecipeError, TrlmathError, nearest
 from trlmath.per_rollout import PerRollout, is_per_rollout
 from trlmath.recipe.schema import ChecksSection, RewardEntry
-from trlmath.reward_faults import FaultPolicy, FaultRecord, RewardFault, place_in, rollout_in, unscored
+from trlmath.reward_faults import (
+    FaultPolicy,
+    FaultRecord,
+    RewardFault,
+    file_of,
+    place_in,
+    rollout_in,
+    unscored,
+)
 from trlmath.time_limit import Overrun, call_within
 from trlmath.types import Grade
 
@@ -186,14 +194,13 @@ class RewardCaller:
     def _overrun(self, error: Overrun, given: Mapping[str, Any], arguments: Mapping[str, Any]) -> RewardFault:
         shaped = arguments.get("completions", ())
         index = rollout_in(error.frames, given["completions"], shaped)
-        file = getattr(inspect.unwrap(self._code), "__code__", None)
         told = "Which rollout it was at cannot be told."
         if index is not None:
             told = self._rollout(index, given["completions"], "It was at rollout")
         return RewardFault(
             f"{self._who} gave no answer for {len(given['completions'])} completions within "
             f"{error.seconds:g} s (checks.reward_timeout)."
-            f"{place_in(error.frames, file and file.co_filename)} {told}",
+            f"{place_in(error.frames, file_of(self._code))} {told}",
             index,
             overrun=True,
         )

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
 from trlmath.components import Component, resolve
-from trlmath.containers import copied
+from trlmath.containers import own
 from trlmath.errors import DataError, PluginError, RecipeError, TrlmathError, nearest
+from trlmath.reward_faults import file_of, place_in
+from trlmath.time_limit import Overrun, call_within
 from trlmath.types import Drop, Group, Keep, Problem
 
 Moment = Literal["example", "group", "trace"]
 MOMENTS: tuple[Moment, ...] = ("example", "group", "trace")
+TOGETHER = 256
+"""Items that a filter which decides one by one has its time limit for."""
 Item = TypeVar("Item", Problem, Group)
 
 
@@ -41,11 +45,20 @@ class LedgerEntry:
         return asdict(self)
 
 
-class NamedFilter:
-    """A built filter with its name, moment and origin; calls are checked."""
+class _Wrong(PluginError):
+    """A decision that is none: its message says all."""
 
-    def __init__(self, name: str, component: Component, function: Any) -> None:
+
+class NamedFilter:
+    """A built filter with its name, moment and origin; calls are checked.
+
+    Args:
+        limit: seconds that a call, or `TOGETHER` items, may take; None: no limit.
+    """
+
+    def __init__(self, name: str, component: Component, function: Any, limit: float | None = None) -> None:
         """Raises PluginError unless `function` is callable and says its moment."""
+        self.limit = limit
         self.name, self.component, self.function = name, component, function
         self._who = f"filter {name!r} ({component.origin})"
         moment = getattr(function, "moment", None)
@@ -61,13 +74,11 @@ class NamedFilter:
     def bind(self, **given: Any) -> None:
         """Hand `tokenizer`, `prompt`, ... to a filter that has a method ``bind``, as far as it names them."""
         if hasattr(self.function, "bind"):
-            self.function.bind(**self._wanted("bind", given))
+            self._guarded("It was bound.", self.function.bind, **self._wanted("bind", given))
 
     def __call__(self, item: Problem | Group) -> Keep | Drop:
         """Return the filter's decision. Raises PluginError naming filter, distribution and item."""
-        about = f"The item: {ascii(_question(item))[:160]}."
-        decision = self._guarded(about, self.function, _own(item))
-        return self._checked(decision)
+        return self._each([item])[0]
 
     def select(self, items: Sequence[Any]) -> list[Keep | Drop]:
         """Return one decision an item: by the filter's own ``select(items)``, else item by item.
@@ -76,9 +87,10 @@ class NamedFilter:
             PluginError: as `__call__`, and for a ``select`` that does not answer for every item.
         """
         if not hasattr(self.function, "select"):
-            return [self(item) for item in items]
+            parts = range(0, len(items), TOGETHER)
+            return [decision for at in parts for decision in self._each(items[at : at + TOGETHER])]
         answer = self._guarded(
-            f"It had {len(items)} items.", self.function.select, [_own(item) for item in items]
+            f"It had {len(items)} items.", self.function.select, [own(item) for item in items]
         )
         if not isinstance(answer, Sequence) or len(answer) != len(items):
             given = len(answer) if isinstance(answer, Sequence) else type(answer).__name__
@@ -125,26 +137,53 @@ class NamedFilter:
                 )
         return {name: value for name, value in given.items() if name in wanted}
 
+    def _each(self, items: Sequence[Problem | Group]) -> list[Keep | Drop]:
+        decisions: list[Keep | Drop] = []
+
+        def about() -> str:
+            return f"The item: {ascii(_question(items[min(len(decisions), len(items) - 1)]))[:160]}."
+
+        def decide() -> None:
+            for item in items:
+                decisions.append(self._checked(self.function(own(item))))
+
+        self._limited(about, self.function, decide)
+        return decisions
+
     def _guarded(self, about: str, function: Any, *arguments: Any, **named: Any) -> Any:
+        return self._limited(lambda: about, function, lambda: function(*arguments, **named))
+
+    def _limited(self, about: Callable[[], str], function: Any, call: Callable[[], Any]) -> Any:
         try:
-            return function(*arguments, **named)
+            return call_within(self.limit, self._who, call)
+        except Overrun as error:
+            raise PluginError(
+                f"{self._who} gave no answer within {error.seconds:g} s (checks.reward_timeout)."
+                f"{place_in(error.frames, file_of(function))} {about()}"
+            ) from None
+        except _Wrong:
+            raise
         except TrlmathError as error:
             raise PluginError(f"{self._who}: {error}") from error
         except (Exception, SystemExit) as error:
-            raise PluginError(f"{self._who} raised {type(error).__name__}: {error}. {about}") from error
+            raise PluginError(f"{self._who} raised {type(error).__name__}: {error}. {about()}") from error
 
     def _checked(self, decision: Any) -> Keep | Drop:
         if not isinstance(decision, (Keep, Drop)):
-            raise PluginError(f"{self._who} returned {decision!r}; return Keep() or Drop(reason).")
+            raise _Wrong(f"{self._who} returned {decision!r}; return Keep() or Drop(reason).")
         return decision
 
 
-def build_filters(refs: Iterable[Any], **given: Any) -> list[NamedFilter]:
-    """Build the filters of a recipe, in order, and bind what is given (``tokenizer=``, ``prompt=``)."""
+def build_filters(refs: Iterable[Any], limit: float | None = None, **given: Any) -> list[NamedFilter]:
+    """Build the filters of a recipe, in order, and bind what is given (``tokenizer=``, ``prompt=``).
+
+    Args:
+        limit: see `NamedFilter`.
+    """
     filters = []
     for ref in refs:
         component = resolve("filter", ref.name)
-        filters.append(NamedFilter(ref.name, component, component.build(ref.options)))
+        filters.append(NamedFilter(ref.name, component, component.build(ref.options), limit))
         filters[-1].bind(**given)
     return filters
 
@@ -218,18 +257,6 @@ def check_moments(filters: Iterable[NamedFilter], allowed: Sequence[Moment]) -> 
                 f"none: the filter would do nothing. Remove it; asked are filters about each "
                 f"{' and each '.join(allowed)}."
             )
-
-
-def _own(item: Problem | Group) -> Problem | Group:
-    """The item with dicts and lists of its own: what a filter does to them is its own business."""
-    if isinstance(item, Problem):
-        return replace(item, metadata=copied(item.metadata))
-    rollouts = tuple(
-        replace(r, grade=replace(r.grade, parts=copied(r.grade.parts))) if r.grade else r
-        for r in item.rollouts
-    )
-    problem = item.problem and replace(item.problem, metadata=copied(item.problem.metadata))
-    return replace(item, rollouts=rollouts, problem=problem)
 
 
 def _question(item: Problem | Group) -> str:

@@ -68,7 +68,7 @@ def read_traces(
             f"batch.max_length: got {batch.max_length}; allowed: at most the context of "
             f"{recipe.model.path!r}, {context} tokens."
         )
-    filters = build_filters(recipe.filters, tokenizer=tokenizer, prompt=prompt)
+    filters = build_filters(recipe.filters, recipe.checks.reward_timeout, tokenizer=tokenizer, prompt=prompt)
     check_moments(filters, ("example", "trace"))
     name = recipe.data.train.name
     rows = load_problems(recipe.data.train, "train", recipe.data.columns)

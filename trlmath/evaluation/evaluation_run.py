@@ -68,6 +68,7 @@ class EvaluationRun:
         tell = say if isinstance(self.display, Silent) else self.display.note
         tell_faults(self._prepared.rewards, tell, self._state.process_index)
         discover().tell = tell  # observers are called on the main process
+        discover().limit = recipe.checks.reward_timeout
         self._done = self._shared_rows()
         self.display.record(self.directory / "console.log")
         self.display.note(f"run      {self.directory}")

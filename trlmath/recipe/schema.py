@@ -233,8 +233,8 @@ class ChecksSection(Section):
     """What to do when a run's numbers go wrong: nothing, say so once, or stop; docs/reliability.md.
 
     `preflight`: try a worst-case step before the first. `window`: steps that a trend is judged by.
-    `reward_timeout`: seconds that a reward may take for a batch; null: no limit. `on_reward_error`: what a
-    reward that fails costs, the run or the rollouts it failed on.
+    `reward_timeout`: seconds that a reward may take for a batch, and any other plugin for a call; null: no
+    limit. `on_reward_error`: what a reward that fails costs, the run or the rollouts it failed on.
     """
 
     preflight: bool = True

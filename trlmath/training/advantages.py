@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 from trlmath.errors import PluginError
+from trlmath.reward_faults import file_of, place_in
+from trlmath.time_limit import Overrun, call_within
 
 
 def combine_rewards(matrix: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -27,7 +29,11 @@ def combine_rewards(matrix: torch.Tensor, weights: torch.Tensor) -> torch.Tensor
 
 
 def compute_advantages(
-    component: Callable[..., torch.Tensor], label: str, rewards: torch.Tensor, **available: Any
+    component: Callable[..., torch.Tensor],
+    label: str,
+    rewards: torch.Tensor,
+    limit: float | None = None,
+    **available: Any,
 ) -> torch.Tensor:
     """Run `component` on `rewards` [groups, size] with those of `available` that it names.
 
@@ -35,20 +41,26 @@ def compute_advantages(
         component: see `trlmath.hookspecs.register_advantages`.
         label: how to name it in an error (name and distribution).
         rewards: [groups, size], NaN for unscorable rollouts.
+        limit: seconds it may take; None: no limit.
         available: ``lengths`` [groups, size], ``parts`` [groups, size, functions], ``mask`` [groups, size].
 
     Returns:
         [groups, size], exactly 0 where the reward is NaN.
 
     Raises:
-        PluginError: it raised, or returned another shape or something that is not finite.
+        PluginError: it raised, took longer, or returned another shape or something that is not finite.
     """
     parameters = inspect.signature(component).parameters
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     # copies: the trainer goes on to use its own
     wanted = {k: v.clone() for k, v in available.items() if takes_all or k in parameters}
     try:
-        advantages = component(rewards.clone(), **wanted)
+        advantages = call_within(limit, f"advantage {label}", lambda: component(rewards.clone(), **wanted))
+    except Overrun as error:
+        raise PluginError(
+            f"advantage {label} gave no answer for {len(rewards)} groups within {error.seconds:g} s "
+            f"(checks.reward_timeout).{place_in(error.frames, file_of(component))}"
+        ) from None
     except (Exception, SystemExit) as error:
         raise PluginError(f"advantage {label} raised {type(error).__name__}: {error}") from error
     if not isinstance(advantages, torch.Tensor) or advantages.shape != rewards.shape:

@@ -55,6 +55,7 @@ class Algorithm:
             since and the engine's rounding, and is clipped as one.
         refill_rounds: how often further prompts are rolled out, at most, when group filters dropped some;
             0: never.
+        limit: seconds that the advantage may take; None: no limit.
         on_rollouts: called on every process with all groups of a step, graded, their advantages
             [groups, size], and the step.
         on_drops: called on every process with the ledger entries of dropped groups, and the step.
@@ -68,6 +69,7 @@ class Algorithm:
     microbatch_tokens: int | None = None
     old_logprobs: str = "recompute"
     refill_rounds: int = 0
+    limit: float | None = None
     on_rollouts: Callable[[list[Group], torch.Tensor, int], None] | None = None
     on_drops: Callable[[list[LedgerEntry], int], None] | None = None
 
@@ -332,6 +334,7 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
             self.algorithm.advantage,
             self.algorithm.advantage_label,
             rewards,
+            self.algorithm.limit,
             lengths=lengths,
             parts=matrix.view(-1, size, matrix.size(1)),
             mask=whole.view(-1, size),

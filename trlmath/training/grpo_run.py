@@ -57,6 +57,7 @@ class GrpoRun(SteppedRun):
                 microbatch_tokens=recipe.rollout.microbatch_tokens,
                 old_logprobs=recipe.rollout.old_logprobs,
                 refill_rounds=recipe.rollout.refill.max_rounds if recipe.rollout.refill else 0,
+                limit=recipe.checks.reward_timeout,
                 on_rollouts=self._on_rollouts,
                 on_drops=self._on_drops,
             ),

@@ -100,7 +100,7 @@ def prepare(recipe: Recipe, processes: int = 1, moments: Sequence[Moment] = ("ex
     model_path = located(recipe.model.path)
     tokenizer, context = read_model_directory(model_path)
 
-    filters = build_filters(recipe.filters, tokenizer=tokenizer, prompt=prompt)
+    filters = build_filters(recipe.filters, recipe.checks.reward_timeout, tokenizer=tokenizer, prompt=prompt)
     check_moments(filters, moments)
     rows = load_problems(recipe.data.train, "train", recipe.data.columns)
     filtered = filter_problems(rows, filters, recipe.data.train.name)

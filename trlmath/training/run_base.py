@@ -89,6 +89,7 @@ class TrainingRun(ABC):
         tell = say if isinstance(self.display, Silent) else self.display.note
         tell_faults(self._prepared.rewards, tell, state.process_index)
         discover().tell = tell  # observers are called on the main process
+        discover().limit = recipe.checks.reward_timeout
         self._engine_chosen = engine_of(recipe, parameters_of(self._prepared.model_path))
         if self.generates:
             check_engine(recipe, self._engine_chosen[0], trains=True)
