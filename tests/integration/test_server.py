@@ -95,8 +95,11 @@ def test_weights_arrive_and_rollouts_come_from_them(sampler, policy):
     made = bridge(sampler, policy)
     made.sync_weights()
     assert made.difference < 1e-5
-    groups = sampler.generate(PROMPTS, SamplingSettings(temperature=0.7, max_tokens=12, seed=1), n=2)
+    settings = SamplingSettings(temperature=0.7, max_tokens=12, seed=1)
+    groups = sampler.generate(PROMPTS, settings, n=2)
     assert [g.prompt_ids for g in groups] == [tuple(p) for p in PROMPTS]
+    ids = [[r.token_ids for r in g.rollouts] for g in groups]
+    assert [[r.token_ids for r in g.rollouts] for g in sampler.generate(PROMPTS, settings, n=2)] == ids
     rollout = groups[0].rollouts[0]
     # at temperature 0.7 too: of the distribution drawn from
     logits = policy.model(torch.tensor([[*PROMPTS[0], *rollout.token_ids]])).logits[0] / 0.7
