@@ -133,12 +133,12 @@ class SteppedRun(TrainingRun):
             path, done = self.continued.path, self.continued.step
             for part in self.trainer.kept:
                 part.load(path)
+            if (numbers := self.continued.facts.get("left")) is not None:
+                self._make_up(path, done, numbers)
         with (
             self.display.training("train", self._steps()) as self.watch,
             stopping_at_step_end(self.display.note) as request,
         ):
-            if (numbers := self.continued.facts.get("left")) is not None:
-                self._make_up(path, done, numbers)
             self._stop = StopAtBoundary(request, self._boundary, self.processes, self.trainer.args.device)
             self._watch(self._stop, self._health, GiveBack())
             if self.recipe.checks.preflight:
@@ -168,13 +168,6 @@ class SteppedRun(TrainingRun):
         for callback in (stop, self._observer, *callbacks):
             self.trainer.add_callback(callback)
 
-    def _noted(self) -> Mapping[str, Any]:
-        """What a checkpoint notes of the run."""
-        return {
-            "step": self.step,
-            "sizes": flushed_sizes(self.directory, APPENDED),
-            "evaluated": self._evaluated,
-            "best": self._best,
     def _saved_with(self) -> Mapping[str, Any]:
         """What a checkpoint notes: of the run, and the step's numbers if its evaluation was left."""
         noted = self._noted()
@@ -183,17 +176,17 @@ class SteppedRun(TrainingRun):
         shown = self._observer.shown == self.step
         return {**noted, **self._left, "left": self._observer.last if shown else {}}
 
+    def _noted(self) -> Mapping[str, Any]:
+        """What a checkpoint notes of the run."""
+        return {
+            "step": self.step,
+            "sizes": flushed_sizes(self.directory, APPENDED),
+            "evaluated": self._evaluated,
+            "best": self._best,
         }
 
     # -- evaluations --------------------------------------------------------------------------------
 
-    def evaluate(self, when: str) -> list[EvaluationReport]:
-        """As `TrainingRun.evaluate`; what was recorded before an interruption is not recorded again."""
-        self._evaluating = when
-        reports = super().evaluate(when)
-        if reports and when not in self._evaluated:
-            self._evaluated[when] = dict(self.numbers)
-            self._note_best()
     def _evaluate_or_leave(self, step: int) -> None:
         """Evaluate; but once a stop is asked for, save first and leave it to the run that goes on."""
         kind = self.trainer.accelerator.distributed_type
@@ -220,6 +213,13 @@ class SteppedRun(TrainingRun):
             self._files.append("metrics.jsonl", {"step": step, **numbers})
         self._health.look(numbers, step)
 
+    def evaluate(self, when: str) -> list[EvaluationReport]:
+        """As `TrainingRun.evaluate`; what was recorded before an interruption is not recorded again."""
+        self._evaluating = when
+        reports = super().evaluate(when)
+        if reports and when not in self._evaluated:
+            self._evaluated[when] = dict(self.numbers)
+            self._note_best()
         return reports
 
     def _saved_rows(self, setting: str) -> Sequence[Sample]:
