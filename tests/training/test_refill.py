@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from trlmath.builtin.advantages import BatchAdvantage
 from trlmath.data.filtering import LedgerEntry, build_filters
 from trlmath.recipe.schema import Ref
 from trlmath.training.refill import draw, further_rows
@@ -137,3 +138,39 @@ def test_a_step_that_stays_short_has_the_normaliser_of_what_is_kept(make_trainer
     assert int(output["num_items_in_batch"]) == int(output["completion_mask"].sum())
     assert sum(p.weight for p in trainer._cut(output)) == pytest.approx(1)
     assert trainer._metrics["train"]["refill/groups"] == [4]  # all there are
+
+
+@pytest.mark.parametrize("refill", [0, 1])
+def test_statistics_of_a_batch_are_of_the_groups_that_are_kept(make_trainer, rows, refill):
+    """The standard deviation of `batch` advantages: neither dropped groups nor stand-ins are in it."""
+    seen = []
+    advantage = BatchAdvantage()
+
+    def spy(rewards):
+        seen.append(rewards.clone())
+        return advantage(rewards)
+
+    trainer = make_trainer(parts(13, advantage=spy, refill_rounds=refill))  # two problems of eight
+    trainer.model.train()
+    trainer.state.max_steps = 1
+    wanted = [dict(trainer.train_dataset[i]) for i in (0, 1, 2, 7) for _ in range(4)]
+    output = trainer._generate_and_score_completions(wanted)
+    kept = output["kept"].view(-1, 4)[:, 0]
+    assert 1 <= int(kept.sum()) < 4
+    (rewards,) = seen
+    assert rewards.tolist() == [[0.0, 1.0, 0.0, 1.0]] * int(kept.sum())
+    shares = output["advantages"].view(-1, 4)
+    assert torch.equal(shares[kept], advantage(rewards))
+    assert float(shares[~kept].abs().max()) == 0
+
+
+def test_a_step_of_which_every_group_is_dropped_asks_for_no_advantage(make_trainer, rows):
+    def never(rewards):
+        raise AssertionError("there is nothing to compare")
+
+    trainer = make_trainer(parts(99, advantage=never))
+    trainer.model.train()
+    trainer.state.max_steps = 1
+    output = trainer._generate_and_score_completions(rows(trainer))
+    assert not output["kept"].any()
+    assert not output["advantages"].any()

@@ -175,8 +175,10 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
         with EarlyGrading(self._calls if mode == "train" else (), rows, unique, self.state) as early:
             streamed = {"on_group": early.take} if hasattr(sampler, "streams") else {}
             groups = sampler.generate(prompt_ids, settings, n=size, **streamed)
+            self.spent("generate", started)
+            started = time.perf_counter()
+        self.spent("grade", started)  # what was not done when the last completion had come
         self._groups = [replace(g, prompt=p) for g, p in zip(groups, unique, strict=True)]
-        self.spent("generate", started)
 
     def _generate(self, prompts: list) -> tuple:
         output = super()._generate(prompts)
@@ -321,7 +323,7 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
         return output
 
     def _judge(self, drawn: Drawn, size: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Advantages [rows] of a step's groups, which rows a filter has kept, and which are not truncated."""
+        """Advantages [rows] (0 in dropped groups), which rows are of kept groups, and which are not cut off."""
         matrix, device = self._reward_matrix, self.accelerator.device
         numbers = drawn.chosen(len(matrix) // size)
         every = [r for i in numbers for r in drawn.groups[i].rollouts]
@@ -330,18 +332,20 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
         whole = torch.ones(len(every), dtype=torch.bool, device=device)
         if self._mask_truncated:  # truncated rows only lose their tokens: TRL counts them as rows
             whole &= torch.tensor([r.finish_reason != "length" for r in every], device=device)
-        advantages = compute_advantages(
-            self.algorithm.advantage,
-            self.algorithm.advantage_label,
-            rewards,
-            self.algorithm.limit,
-            lengths=lengths,
-            parts=matrix.view(-1, size, matrix.size(1)),
-            mask=whole.view(-1, size),
-        ).view(-1)
         out = {entry.index for entry in drawn.dropped}  # all rows of dropped groups leave
         kept = torch.tensor([number not in out for number in numbers], device=device)
-        return advantages, kept.repeat_interleave(size), whole
+        advantages = torch.zeros_like(rewards)
+        if bool(kept.any()):  # statistics of a batch are of what is trained on
+            advantages[kept] = compute_advantages(
+                self.algorithm.advantage,
+                self.algorithm.advantage_label,
+                rewards[kept],
+                self.algorithm.limit,
+                lengths=lengths[kept],
+                parts=matrix.view(-1, size, matrix.size(1))[kept],
+                mask=whole.view(-1, size)[kept],
+            )
+        return advantages.view(-1), kept.repeat_interleave(size), whole
 
     def _tell(self, drawn: Drawn, shares: torch.Tensor, mode: str) -> None:
         """Metrics and files: of all that was rolled out, not of what survived; `shares` are advantages."""
