@@ -11,8 +11,11 @@ from dying import killed_at_every_file_operation
 from made_up_server import send_json, serving
 from transformers import TrainerCallback
 
+from trlmath.data.filtering import build_filters
+from trlmath.recipe.schema import Ref
 from trlmath.runs.checkpoints import newest, verify
 from trlmath.sampling.server_engine import ServerSampler
+from trlmath.types import Grade
 
 
 class StopAt(TrainerCallback):
@@ -32,11 +35,30 @@ def losses(trainer):
     return [{k: row.get(k) for k in keep} for row in trainer.state.log_history if "loss" in row]
 
 
+class OnlyLarge:
+    """Spread for problems with large answers only: the others are filtered, and refilled."""
+
+    name = "large"
+
+    def __call__(self, *, completions, answer, **columns):
+        return [Grade(float(i % 2) if int(a) >= 9 else 0.0) for i, a in enumerate(answer)]
+
+
 # four rollout phases take each problem once: the third case goes on in the second pass over them
-@pytest.mark.parametrize(("updates", "epochs", "phases"), [(1, 1, 2), (2, 2, 2), (1, 1, 6), (2, 1, 5)])
-def test_a_stopped_run_goes_on_to_the_same_bits(make_trainer, tmp_path, updates, epochs, phases):
-    every = phases * updates * epochs
+@pytest.mark.parametrize(
+    ("updates", "epochs", "phases", "refill"),
+    [(1, 1, 2, 0), (2, 2, 2, 0), (1, 1, 6, 0), (2, 1, 5, 0), (1, 1, 2, 3)],
+)
+def test_a_stopped_run_goes_on_to_the_same_bits(make_trainer, tmp_path, updates, epochs, phases, refill):
+    every, asked = phases * updates * epochs, []
+    refilled = {
+        "rewards": [OnlyLarge()],
+        "group_filters": build_filters([Ref(name="zero_spread")]),
+        "refill_rounds": refill,
+        "on_rollouts": lambda groups, _, step: asked.append((step, [g.prompt for g in groups])),
+    }
     config = {
+        "algorithm": refilled if refill else None,
         "save_strategy": "steps",
         "save_steps": every,
         "max_steps": 2 * every,
@@ -46,6 +68,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(make_trainer, tmp_path, updates,
     }
     whole = make_trainer(output_dir=str(tmp_path / "whole"), **config)
     whole.train()
+    uninterrupted = dict(asked)
     stopped = make_trainer(output_dir=str(tmp_path / "stopped"), **config)
     stopped.add_callback(StopAt(every + 1))
     stopped.train()
@@ -56,6 +79,8 @@ def test_a_stopped_run_goes_on_to_the_same_bits(make_trainer, tmp_path, updates,
     again.train(resume_from_checkpoint=str(found.path))
     assert again.state.global_step == 2 * every
     assert losses(again) == losses(whole)
+    assert dict(asked) == uninterrupted
+    assert not refill or max(map(len, uninterrupted.values())) > 2
     for name, tensor in weights(whole).items():
         assert torch.equal(tensor, weights(again)[name]), name
 
