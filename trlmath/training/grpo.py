@@ -323,7 +323,7 @@ class MathGRPOTrainer(Checkpointed, OrderedPrompts, CutUpdate):
         return output
 
     def _judge(self, drawn: Drawn, size: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Advantages [rows] (0 in dropped groups), which rows are of kept groups, and which are not cut off."""
+        """Advantages [rows] (0 in dropped groups), which rows are of kept groups, and which are whole."""
         matrix, device = self._reward_matrix, self.accelerator.device
         numbers = drawn.chosen(len(matrix) // size)
         every = [r for i in numbers for r in drawn.groups[i].rollouts]
