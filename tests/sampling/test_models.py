@@ -114,6 +114,14 @@ def test_the_engine_by_machine_and_size(asked, parameters, gpu, installed, expec
     assert choose_engine(asked, parameters, gpu, installed)[0] == expected
 
 
+def test_many_completions_pay_for_the_start_of_vllm():
+    told = [choose_engine("auto", 10**6, False, True, completions) for completions in (None, 100, 20_000)]
+    assert [engine for engine, _ in told] == ["transformers", "transformers", "vllm"]
+    assert "a step takes as long with either engine" in told[0][1]
+    assert "100 completions are too few" in told[1][1]
+    assert choose_engine("auto", 10**6, False, False, 20_000)[0] == "transformers"
+
+
 def test_a_folder_without_tokenizer_and_weights_cut_short(tmp_path):
     folder = save_tiny_model(tmp_path / "model")
     weights = folder / "model.safetensors"

@@ -15,7 +15,9 @@ from trlmath.sampling.sampler import Sampler
 
 def choose(prepared: PreparedEvaluation) -> tuple[str, str]:
     """Return (engine, why): ``transformers``, ``vllm`` or ``server``. Raises EngineError."""
-    return engine_of(prepared.recipe, count_parameters(prepared.files.config))
+    each = sum(setting.n for setting in prepared.recipe.evaluation.settings)
+    completions = each * len(prepared.data.problems)
+    return engine_of(prepared.recipe, count_parameters(prepared.files.config), completions)
 
 
 def build(

@@ -115,9 +115,9 @@ class SamplingSection(Section):
     once) or off (do not look). `engine_options`: extra arguments of the engine itself.
 
     With ``mode: server``: `url`, one or several running servers (`trlmath serve`); null starts one and stops
-    it at the end, on `devices` (GPUs, counted among the visible; null: as the environment says). `transport`: how weights get
-    there, `files` through `weights_dir` (seen by both sides; null: memory of this machine) or `nccl` (GPUs).
-    `start_timeout`, `request_timeout`: seconds.
+    it at the end, on `devices` (GPUs, counted among the visible; null: as the environment says).
+    `transport`: how weights get there, `files` through `weights_dir` (seen by both sides; null: memory of
+    this machine) or `nccl` (GPUs). `start_timeout`, `request_timeout`: seconds.
     """
 
     engine: Literal["auto", "vllm", "transformers"] = "auto"

@@ -11,12 +11,18 @@ from trlmath.sampling.engine_options import OWN_SERVER, RUNNING, check_engine_op
 
 SERVER = "server"
 
-# On a CPU, below this size a step takes as long with either engine, and vLLM starts later: docs/engines.md
-# has the measurements (tests/bench/bench_engines.py and bench_steps.py repeat them).
+# On a CPU, below this size a step of GRPO takes as long with either engine: what vLLM saves in generating
+# goes into old log-probabilities. docs/engines.md has the measurements (tests/bench/bench_engines.py and
+# bench_steps.py repeat them).
 SMALL_ON_CPU = 50_000_000
+# Where none are needed, vLLM saves 6 to 10 ms a completion of the nano model, and takes up to 22 s to import
+# and start.
+MANY_ON_CPU = 4_000
 
 
-def choose_engine(engine: str, parameters: int, on_gpu: bool, vllm_installed: bool) -> tuple[str, str]:
+def choose_engine(
+    engine: str, parameters: int, on_gpu: bool, vllm_installed: bool, completions: int | None = None
+) -> tuple[str, str]:
     """Return (engine, why) for `sampling.engine`.
 
     Args:
@@ -24,6 +30,7 @@ def choose_engine(engine: str, parameters: int, on_gpu: bool, vllm_installed: bo
         parameters: of the model.
         on_gpu: whether the run is on a GPU.
         vllm_installed: whether vLLM can be imported.
+        completions: that will be drawn in all, where no old log-probabilities are needed for them; else None.
 
     Raises:
         EngineError: vLLM is asked for and not installed.
@@ -40,23 +47,25 @@ def choose_engine(engine: str, parameters: int, on_gpu: bool, vllm_installed: bo
     if on_gpu:
         return "vllm", "there is a GPU"
     if parameters < SMALL_ON_CPU:
-        return (
-            "transformers",
-            f"on a CPU vLLM does not pay for a model of {parameters / 1e6:.1f} M parameters",
-        )
+        size = f"on a CPU, with a model of {parameters / 1e6:.1f} M parameters,"
+        if completions is None:
+            return "transformers", f"{size} a step takes as long with either engine, and vLLM starts later"
+        if completions < MANY_ON_CPU:
+            return "transformers", f"{size} {completions:,} completions are too few to pay for vLLM's start"
+        return "vllm", f"{size} {completions:,} completions pay for its start"
     return "vllm", f"it is faster on a CPU for a model of {parameters / 1e6:.0f} M parameters"
 
 
-def engine_of(recipe: Recipe, parameters: int) -> tuple[str, str]:
+def engine_of(recipe: Recipe, parameters: int, completions: int | None = None) -> tuple[str, str]:
     """Return (engine, why) for `recipe` on this machine: ``vllm``, ``transformers`` or ``server``.
 
-    Raises EngineError.
+    `parameters` and `completions` as in `choose_engine`. Raises EngineError.
     """
     if recipe.sampling.mode == "server":
         where = recipe.sampling.url
         return SERVER, f"the vLLM server at {where}" if where else "a vLLM server that this run starts"
     installed = importlib.util.find_spec("vllm") is not None
-    return choose_engine(recipe.sampling.engine, parameters, on_gpu(), installed)
+    return choose_engine(recipe.sampling.engine, parameters, on_gpu(), installed, completions)
 
 
 def check_engine(recipe: Recipe, engine: str, trains: bool = False) -> None:

@@ -227,6 +227,11 @@ class ExpertIterationRun(TrainingRun):
             # the model is in checkpoints/final
             shutil.rmtree(self.directory / "state", ignore_errors=True)
 
+    def _drawn_in_all(self) -> int:
+        """See the base."""
+        problems = min(self.section.problems_per_iteration, len(self._prepared.problems))
+        return self.section.iterations * problems * self.recipe.rollout.group_size
+
     # -- what the base asks for -------------------------------------------------------------------
 
     def _prepare(self) -> Prepared:

@@ -90,7 +90,9 @@ class TrainingRun(ABC):
         tell_faults(self._prepared.rewards, tell, state.process_index)
         discover().tell = tell  # observers are called on the main process
         discover().limit = recipe.checks.reward_timeout
-        self._engine_chosen = engine_of(recipe, parameters_of(self._prepared.model_path))
+        self._engine_chosen = engine_of(
+            recipe, parameters_of(self._prepared.model_path), self._drawn_in_all()
+        )
         if self.generates:
             check_engine(recipe, self._engine_chosen[0], trains=True)
         peft = lora_config(recipe)
@@ -188,6 +190,10 @@ class TrainingRun(ABC):
         """Tell the person watching what is trained on."""
         for line in [*self._data_notes(), *self._changed]:
             self.display.note(line)
+
+    def _drawn_in_all(self) -> int | None:
+        """Completions that the run draws, where it needs no old log-probabilities of them; else None."""
+        return None
 
     # -- construction -----------------------------------------------------------------------------
 
