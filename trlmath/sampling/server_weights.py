@@ -236,6 +236,11 @@ class ServerWeights:
             self.transport.close()
 
 
+def served_versions(connections: Iterable[Connection]) -> set[str]:
+    """What the servers' weights are called; "" are those that one was started with. Raises EngineError."""
+    return set().union(*(_served(connection) for connection in connections))
+
+
 def _served(connection: Connection) -> set[str]:
     return {str(told["version"]) for told in connection.rpc("trlmath_weights_version", 60.0)}
 

@@ -44,7 +44,8 @@ def convert_gguf(source: str, out: Path, eos: str | None = None) -> Path:
             ``<|im_end|>``); it also pads.
 
     Raises:
-        DataError: `out` holds something or cannot be written, the file cannot be read, or `eos` is no token of it.
+        DataError: `out` holds something or cannot be written, the file cannot be read, or `eos` is no token
+            of it.
     """
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
