@@ -77,6 +77,32 @@ def test_a_hanging_server_has_a_deadline(server):
     assert time.monotonic() - started < 3
 
 
+@pytest.mark.parametrize("part", ["head", "body", "error"])
+def test_a_server_that_trickles_is_late_too(part):
+    gone = threading.Event()
+
+    def answer(handler, _):
+        handler.send_response(500 if part == "error" else 200)
+        if part == "head":
+            handler.flush_headers()
+        else:
+            handler.send_header("Content-Length", "1000")
+            handler.end_headers()
+        try:
+            while not gone.wait(0.05):  # less than the timeout, each time
+                handler.wfile.write(b"X: y\r\n" if part == "head" else b" ")
+        except OSError:
+            return
+
+    with serving(answer) as http:
+        started = time.monotonic()
+        words = "answered 500: .the rest" if part == "error" else "took longer than 1 s. It hangs"
+        with pytest.raises(EngineError, match=words):
+            Connection(http.url, timeout=0.6).ask("/x", {})
+        assert 0.5 < time.monotonic() - started < 3
+        gone.set()
+
+
 def test_nothing_there_says_what_to_start():
     with pytest.raises(EngineError, match="no vLLM server answers at .*trlmath serve"):
         Connection("http://127.0.0.1:9").ask("/x")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import socket
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
-from http.client import HTTPException, IncompleteRead
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from typing import Any
 
 from trlmath.errors import EngineError
@@ -27,7 +30,7 @@ class Connection:
 
     Args:
         url: e.g. ``http://localhost:8000``, with or without ``/v1``.
-        timeout: seconds one request may take.
+        timeout: seconds one request may take, from connecting to the answer's last byte.
         api_key: sent as a bearer token.
         explain: what is known of a server of our own that no longer answers, for the error; "" if nothing.
     """
@@ -140,7 +143,62 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None  # the answer is then told as the error it is
 
 
-_opener = urllib.request.build_opener(_NoRedirect)
+class _Until(io.RawIOBase):
+    """A socket's bytes until a time: urllib's own timeout begins anew with each piece that comes."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, end: float) -> None:
+        self._raw, self._sock, self._end = raw, sock, end
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the whole answer did not come in time")
+        self._sock.settimeout(left)
+        return self._raw.readinto(buffer)  # type: ignore[attr-defined,no-any-return]
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Response(HTTPResponse):
+    def __init__(self, sock: socket.socket, end: float, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        self.fp = io.BufferedReader(_Until(self.fp.detach(), sock, end))
+
+
+class _Plain(HTTPConnection):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _answer_in_time(self)
+
+
+class _Secure(HTTPSConnection):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _answer_in_time(self)
+
+
+def _answer_in_time(connection: HTTPConnection) -> None:
+    """Let `timeout` be that of the request from its start to the answer's last byte."""
+    end = time.monotonic() + float(connection.timeout or 0)
+    connection.response_class = partial(_Response, end=end)  # type: ignore[assignment]
+
+
+class _Http(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(_Plain, req)  # type: ignore[arg-type]
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def https_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(_Secure, req)  # type: ignore[arg-type]
+
+
+_opener = urllib.request.build_opener(_NoRedirect, _Http, _Https)
 
 _START_ONE = (
     " Start one with `trlmath serve RECIPE` (or `python -m vllm.entrypoints.openai.api_server --model DIR`), "
