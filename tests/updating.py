@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from datasets import Dataset
 
+ZERO = 1e-3  # of the largest gradient
+
 LOSS_TYPES = ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo")
 
 
@@ -94,7 +96,13 @@ def gradient_of(model):
 
 
 def difference(ours, theirs):
-    """The largest difference, relative to the largest gradient."""
+    """The largest difference of any tensor, relative to that tensor's own largest entry.
+
+    A tensor whose entries are all below `ZERO` of the largest gradient is nothing but rounding (the bias of
+    keys, which moves no softmax): it is taken relative to that.
+    """
     assert ours.keys() == theirs.keys()
-    scale = max(float(g.abs().max()) for g in theirs.values())
-    return max(float((ours[n] - theirs[n]).abs().max()) for n in theirs) / scale
+    floor = ZERO * max(float(g.abs().max()) for g in theirs.values())
+    return max(
+        float((ours[n] - theirs[n]).abs().max()) / max(float(theirs[n].abs().max()), floor) for n in theirs
+    )

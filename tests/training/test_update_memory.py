@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+import updating
 from tiny import save_tiny_model
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
+from trlmath.planning.fakes import Counting
 from trlmath.training.update_memory import activation_bytes, state_bytes, update_reserve
 
 
@@ -95,3 +97,17 @@ def test_only_what_is_trained_counts(model):
     finally:
         for parameter in names:
             parameter.requires_grad = True
+
+
+def test_peak_memory_of_an_update_does_not_follow_the_rollouts(make_trainer):
+    """All that a step allocates is counted while it lives; what grows is its own tensors, cut into parts."""
+    trainer = make_trainer({"microbatch_tokens": 256}, per_device_train_batch_size=1024)
+    peaks, parts = [], []
+    for rollouts in (64, 256, 1024):
+        batch = updating.make_batch(groups=rollouts // 4, size=4, longest=16)
+        with Counting() as counting:
+            updating.our_gradient(trainer, batch)
+        parts.append(trainer._metrics["train"]["microbatches"][-1])
+        peaks.append(counting.peak)
+    assert parts[2] > 12 * parts[0]
+    assert max(peaks) < 1.1 * peaks[0], peaks
