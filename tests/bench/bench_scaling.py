@@ -2,9 +2,9 @@
 
     python tests/bench/bench_scaling.py [--model 1M] [--budget 4096] [--repeats 5] [--clock cpu]
 
-Medians of `--repeats` updates after one that does not count; --repeats 1 is a single shot without a warm-up. Every
-row is a process of its own, so that its peak memory is its own. The last line says how much more memory 1,024
-rollouts take than 64, as in `scaling 1.05x memory`.
+Medians of `--repeats` updates after one that does not count; --repeats 1 is a single shot without a warm-up.
+Every row is a process of its own, so that its peak memory is its own. The last line says how much more memory
+1,024 rollouts take than 64, as in `scaling 1.05x memory`.
 """
 
 from __future__ import annotations

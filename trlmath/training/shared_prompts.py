@@ -2,7 +2,7 @@
 
 The rows of a micro-batch lie end to end in one sequence: for each distinct prompt all its tokens but the
 last, then for each of its completions the last prompt token and the completion (without its last token,
-which predicts nothing). Linear layers see only useful tokens. Attention is done piece by piece: a prompt
+which predicts nothing). Linear layers see only useful tokens. In attention (`shared_attention`) a prompt
 sees itself, a completion its prompt and itself; so does the gradient, which flows from every completion
 into the one copy of the prompt. Log-probabilities and gradients are those of the padded rows, to rounding.
 """
