@@ -1,7 +1,8 @@
 """TRL's GRPO update, cut by tokens: the half of the trainer that knows rows and lengths, not rewards.
 
 The forwards of the loss, of the old policy and of the reference are cut alike: none is wider than the
-budget, but for a single longer row. Where the model allows it, rows that share a prompt share its computation (`shared_prompts`).
+budget, but for a single longer row. Where the model allows it, rows that share a prompt share its
+computation (`shared_prompts`).
 """
 
 from __future__ import annotations
