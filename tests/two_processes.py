@@ -1,8 +1,8 @@
 """Run as two processes: each takes its half of a batch, and the gradient they agree on is written out.
 
 ``python tests/two_processes.py MODEL_DIR BATCH.pt OUT.pt ddp|fsdp2`` under torch's launcher. BATCH.pt holds
-a list of (attributes of the trainer, batch, rows of each process); OUT.pt gets a list of
-gradients, and of micro-batches a process.
+a list of (attributes of the trainer, batch, rows of each process); OUT.pt gets a list of (gradient,
+micro-batches of each process, what was logged).
 """
 
 from __future__ import annotations
@@ -66,6 +66,18 @@ def sharded(model):
     return fully_shard(model)
 
 
+def gradient_syncs(model):
+    """What the sharded model is told of whether to reduce gradients, in a list that grows."""
+    told, plain = [], model.set_requires_gradient_sync
+
+    def spy(wanted, **rest):
+        told.append(wanted)
+        return plain(wanted, **rest)
+
+    model.set_requires_gradient_sync = spy
+    return told
+
+
 def whole(gradients):
     """Sharded gradients put together; others as they are."""
     return {n: g.full_tensor() if hasattr(g, "full_tensor") else g for n, g in gradients.items()}
@@ -79,15 +91,18 @@ def main(model_dir: str, batches: Path, out: Path, how: str) -> None:
         assert type(wrapped).__name__ == "DistributedDataParallel"
     else:
         wrapped = trainer.model = sharded(trainer.model)
+        type(trainer.accelerator).is_fsdp2 = property(lambda self: True)  # as where accelerate has sharded
+    switched = gradient_syncs(wrapped) if how == "fsdp2" else []
     rank, found = trainer.accelerator.process_index, []
     for attributes, batch, shares in torch.load(batches):
-        before = dict(vars(trainer))
-        vars(trainer).update(attributes)
-        gradient = updating.our_gradient(trainer, updating.rows_of(batch, shares[rank]), wrapped)
-        parts = trainer._metrics["train"]["microbatches"][-1]
-        found.append((whole(gradient), trainer.accelerator.gather(torch.tensor([parts])).tolist()))
-        vars(trainer).clear()
-        vars(trainer).update(before)
+        switched.clear()
+        trainer._metrics["train"].clear()
+        with updating.attributes(trainer, attributes):
+            gradient = updating.our_gradient(trainer, updating.rows_of(batch, shares[rank]), wrapped)
+        logged = {name: values[-1] for name, values in trainer._metrics["train"].items()}
+        parts = logged["microbatches"]
+        assert how == "ddp" or switched == [False, True] * (parts - 1), "gradients are reduced once"
+        found.append((whole(gradient), trainer.accelerator.gather(torch.tensor([parts])).tolist(), logged))
     if rank == 0:
         torch.save(found, out)
     leave(0)  # as a run does: what gloo still holds is not torn down

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import torch
 from datasets import Dataset
 
@@ -79,6 +81,20 @@ def trl_gradient(trainer, batch):
     trainer.current_gradient_accumulation_steps = 1
     trainer.compute_loss(trainer.model, batch).backward()
     return gradient_of(trainer.model)
+
+
+@contextmanager
+def attributes(trainer, changes):
+    """Within, `trainer` has these attributes; ``steps_per_generation`` is its arguments'."""
+    before, several = dict(vars(trainer)), trainer.args.steps_per_generation
+    vars(trainer).update(changes)
+    trainer.args.steps_per_generation = changes.get("steps_per_generation", several)
+    try:
+        yield
+    finally:
+        vars(trainer).clear()
+        vars(trainer).update(before)
+        trainer.args.steps_per_generation = several
 
 
 def our_gradient(trainer, batch, model=None):

@@ -141,23 +141,43 @@ def surrogate(trainer, batch):
     logps, _, _ = trainer._get_per_token_logps_and_entropies(
         trainer.model, ids, mask, batch["completion_ids"].size(1)
     )
-    ratio = (logps - batch["old_per_token_logps"]).exp()
     counted = batch["completion_mask"]
-    loss = -(ratio * batch["advantages"][:, None] * counted).sum(-1) / counted.sum(-1)
-    loss.mean().backward()
+    log_ratio = (logps - batch["old_per_token_logps"]) * counted
+    if trainer.importance_sampling_level == "sequence":
+        log_ratio = (log_ratio.sum(-1) / counted.sum(-1))[:, None].expand_as(logps)
+    weight = log_ratio.exp()
+    if trainer.loss_type == "cispo":  # the weight is a constant there
+        weight = weight.detach() * logps
+    terms = -(weight * batch["advantages"][:, None] * counted)
+    loss = {
+        "grpo": lambda: (terms.sum(-1) / counted.sum(-1)).mean(),
+        "luspo": lambda: terms.sum(-1).mean(),
+        "dapo": lambda: terms.sum() / counted.sum(),
+        "cispo": lambda: terms.sum() / counted.sum(),
+    }[trainer.loss_type]()
+    loss.backward()
     return updating.gradient_of(trainer.model)
 
 
+@pytest.mark.parametrize("loss_type", ["grpo", "dapo", "cispo", "luspo"])
+@pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("clip", [True, False])
-def test_without_clip_the_ratio_is_never_held(make_trainer, tmp_path, clip):
+def test_without_clip_the_ratio_is_never_held(make_trainer, tmp_path, clip, loss_type, level):
     recipe = parse_recipe({"rollout": {"clip": clip}})
     config = grpo_config(recipe, tmp_path, 1)
     trainer = make_trainer(
-        {"microbatch_tokens": BUDGET}, epsilon=config.epsilon, epsilon_high=config.epsilon_high
+        {"microbatch_tokens": BUDGET},
+        epsilon=config.epsilon,
+        epsilon_high=config.epsilon_high,
+        loss_type=loss_type,
+        importance_sampling_level=level,
     )
     trainer.model.get_input_embeddings().weight.data.mul_(0.2)
     batch = updating.with_logps(trainer, updating.make_batch(), ["old_per_token_logps"], noise=1.0)
-    batch["old_per_token_logps"][0, 0] -= 30.0  # a ratio of 1e13
+    if level == "token":
+        batch["old_per_token_logps"][0, 0] -= 30.0  # a ratio of 1e13
+    else:
+        batch["old_per_token_logps"][0] -= 3.0 * batch["completion_mask"][0]
     batch["advantages"][0] = -1.0
     expected = surrogate(trainer, batch)
     found = updating.our_gradient(trainer, batch)

@@ -153,6 +153,49 @@ def test_one_of_several_updates_on_a_rollout(both, loss_type):
         agree(*both, updating.rows_of(batch, rows))
 
 
+@pytest.mark.parametrize("loss_type", ["grpo", "dapo"])
+def test_several_epochs_on_a_rollout_end_at_trls_weights(tiny_dir, trainer_builder, tmp_path, loss_type):
+    """Two rollouts of two epochs each, through `train` of both."""
+    config = {
+        "per_device_train_batch_size": 12,
+        "num_generations": 4,
+        "num_iterations": 2,
+        "max_steps": 4,
+        "optim": "sgd",
+        "learning_rate": 0.1,
+        "lr_scheduler_type": "constant",
+        "loss_type": loss_type,
+    }
+    plain = updating.plain_trl(
+        tame(AutoModelForCausalLM.from_pretrained(tiny_dir, dtype="float32")),
+        output_dir=str(tmp_path),
+        use_cpu=True,
+        bf16=False,
+        report_to=[],
+        save_strategy="no",
+        disable_tqdm=True,
+        gradient_checkpointing=False,
+        max_completion_length=24,
+        **config,
+    )
+    ours = trainer_builder(tmp_path, {"microbatch_tokens": BUDGET}, **config)
+    tame(ours.model)
+    before = {name: tensor.detach().clone() for name, tensor in ours.model.named_parameters()}
+    moved = []
+    for trainer in (plain, ours):
+        batches = iter([updating.make_batch(seed=seed, groups=3) for seed in (0, 1)])
+
+        def drawn(inputs, trainer=trainer, batches=batches):
+            return updating.with_logps(trainer, next(batches), ["old_per_token_logps"], noise=0.0)
+
+        trainer._generate_and_score_completions = drawn
+        trainer.train()
+        assert next(batches, None) is None
+        moved.append({name: p.detach() - before[name] for name, p in trainer.model.named_parameters()})
+    assert all(row["microbatches"] > 1 for row in ours.state.log_history if "microbatches" in row)
+    assert updating.difference(moved[1], moved[0]) < 1e-4
+
+
 @pytest.mark.parametrize("loss_type", updating.LOSS_TYPES)
 @pytest.mark.parametrize("terms", [{"entropy_coef": 0.3}, {"top_entropy_quantile": 0.3}])
 def test_terms_that_are_means_over_all_tokens(both, loss_type, terms):

@@ -16,7 +16,10 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 def cases(plain):
-    """(name, attributes, batch, rows of each process): unequal work, masked and dropped rows, every loss."""
+    """(name, attributes, batch, rows of each process, and the batch that TRL is given where it is another).
+
+    Unequal work, masked and dropped rows, other policies' log-probabilities; every loss.
+    """
     batch = updating.make_batch(groups=6)
     halves = [list(range(12)), list(range(12, 24))]
     truncated = {**batch, "completion_mask": batch["completion_mask"].clone()}
@@ -26,13 +29,32 @@ def cases(plain):
     one_sided["advantages"][:11] = 0  # the first process has one row to compute, the second all of its own
     names = ["old_per_token_logps", "ref_per_token_logps"]
     older = updating.with_logps(plain, batch, names)
+    off = older["completion_mask"] * (older["old_per_token_logps"] - older["ref_per_token_logps"])
+    corrected = {**older, "importance_sampling_ratio": off.exp().clamp(max=3.0)}
+    engine = {"use_vllm": True, "vllm_importance_sampling_correction": True}
+    kept = torch.ones(24, dtype=torch.bool)
+    kept[4:12] = False  # two of the first process's three groups
+    mask = older["completion_mask"] * kept[:, None]
+    dropped = {**older, "completion_mask": mask, "num_items_in_batch": mask.sum(), "kept": kept}
+    left = updating.rows_of({**older, "num_items_in_batch": mask.sum()}, kept.nonzero().squeeze(1))
+    half = updating.rows_of(older, torch.arange(0, 24, 2))  # groups are torn apart by TRL's shuffle
+    quarters = [list(range(6)), list(range(6, 12))]
     for loss_type in updating.LOSS_TYPES:
-        yield f"{loss_type}", {"loss_type": loss_type}, one_sided, halves
-        yield f"{loss_type} truncated", {"loss_type": loss_type}, truncated, halves
-        if loss_type in ("grpo", "dapo", "bnpo"):  # one of each way of averaging
-            yield f"{loss_type} kl", {"loss_type": loss_type, "beta": 0.1}, older, halves
-    entropy = {"entropy_coef": 0.3, "_entropy_bonus_enabled": True}
-    yield "entropy", entropy, batch, halves
+        of = {"loss_type": loss_type, "epsilon_low": 0.1, "epsilon_high": 0.1}
+        yield f"{loss_type}", of, one_sided, halves
+        yield f"{loss_type} truncated", of, truncated, halves
+        yield f"{loss_type} kl", {**of, "beta": 0.1}, older, halves
+        yield f"{loss_type} corrected", {**of, **engine}, corrected, halves
+        yield f"{loss_type} dropped", of, dropped, halves, left
+        yield (
+            f"{loss_type} several",
+            {**of, "steps_per_generation": 2, "microbatch_tokens": 60},
+            half,
+            quarters,
+        )
+        yield f"{loss_type} sequence", {**of, "importance_sampling_level": "sequence"}, older, halves
+        entropy = {**of, "entropy_coef": 0.3, "_entropy_bonus_enabled": True}
+        yield f"{loss_type} entropy", entropy, older, halves
     yield "quantile", {"top_entropy_quantile": 0.3}, batch, halves
 
 
@@ -47,7 +69,8 @@ def test_two_processes_take_trls_gradient_of_one(tiny_dir, tmp_path, how):
     every = list(cases(plain))
     if how == "fsdp2":  # the arithmetic is the same: one case of each way of averaging
         every = [case for case in every if case[0] in ("grpo truncated", "bnpo", "dapo kl", "quantile")]
-    torch.save([case[1:] for case in every], tmp_path / "batches.pt")
+        assert len(every) == 4
+    torch.save([case[1:4] for case in every], tmp_path / "batches.pt")
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     files = [str(tiny_dir), str(tmp_path / "batches.pt"), str(tmp_path / "out.pt"), how]
     done = subprocess.run(
@@ -60,12 +83,13 @@ def test_two_processes_take_trls_gradient_of_one(tiny_dir, tmp_path, how):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = torch.load(tmp_path / "out.pt")
-    for (name, attributes, batch, _), (gradient, parts) in zip(every, found, strict=True):
-        before = dict(vars(plain))
-        vars(plain).update(attributes)
-        difference = updating.difference(gradient, updating.trl_gradient(plain, batch))
-        vars(plain).clear()
-        vars(plain).update(before)
+    assert len(found) == len(every)
+    for (name, attributes, batch, _, *theirs), (gradient, parts, logged) in zip(every, found, strict=True):
+        plain._metrics["train"].clear()
+        with updating.attributes(plain, attributes):
+            difference = updating.difference(gradient, updating.trl_gradient(plain, *(theirs or [batch])))
         assert difference < 1e-5, f"{name}: {difference}"
         assert parts[0] == parts[1] > 1
-    assert len(found) == len(every) == (2 * len(updating.LOSS_TYPES) + 5 if how == "ddp" else 4)
+        for metric, values in plain._metrics["train"].items():
+            if metric.startswith("clip_ratio/") or metric in ("cispo_clip_ratio", "policy_loss", "kl"):
+                assert logged[metric] == pytest.approx(values[-1], abs=1e-6, rel=1e-4), f"{name}: {metric}"
