@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 from contextlib import ExitStack
+from pathlib import Path
 
 import psutil
 import pyarrow.parquet
@@ -32,6 +33,7 @@ from trlmath.sampling.server_engine import ServerSampler
 from trlmath.sampling.server_process import ServerProcess
 from trlmath.sampling.server_weights import FilesTransport, ServerWeights
 from trlmath.sampling.settings import SamplingSettings
+from trlmath.sampling.transformers_engine import TransformersSampler
 from trlmath.sampling.weight_files import WeightFiles
 
 pytestmark = [
@@ -146,6 +148,38 @@ def test_a_policy_behind_a_url_samples_and_scores_as_the_model(sampler, folder, 
         for told in (score.logprobs, rollout.logprobs):
             torch.testing.assert_close(torch.tensor(told), own, atol=1e-4, rtol=0)
         assert score.entropy_kind == "estimate"
+    # without a context the server's own, and a pair may fill it
+    with trlmath.Policy(str(folder), url=process.url) as policy:
+        assert policy.sampler.context == 256
+        prompt = tokenizer(text=texts[0])["input_ids"]
+        full = [5 + i % 50 for i in range(256 - len(prompt))]
+        scores = policy.score(texts[:1] * 2, [full, full[:3]])
+    with torch.no_grad():
+        logits = model(torch.tensor([[*prompt, *full]])).logits[0, len(prompt) - 1 : -1]
+    own = logits.log_softmax(-1)[range(len(full)), full]
+    torch.testing.assert_close(torch.tensor(scores[0].logprobs), own, atol=1e-4, rtol=0)
+    torch.testing.assert_close(torch.tensor(scores[1].logprobs), own[:3], atol=1e-4, rtol=0)
+
+
+def test_min_tokens_and_stop_mean_what_they_mean_in_process(sampler, process, folder):
+    model, tokenizer = loaded(folder)
+    sampler.load_weights(model.named_parameters())
+    served = Path(process.command[process.command.index("--model") + 1])
+    ends = json.loads((served / "generation_config.json").read_text())["eos_token_id"]
+    own = TransformersSampler(model, tokenizer, ends)
+    free = own.generate(PROMPTS, SamplingSettings(temperature=0, max_tokens=30))[0].rollouts[0].text
+    for floor in (0, 4, 12):
+        stop = (free[2:5], free[0], "e")
+        settings = SamplingSettings(temperature=0, max_tokens=30, min_tokens=floor, stop=stop)
+        ours, theirs = (
+            [
+                (r.text, r.token_ids, r.finish_reason)
+                for g in engine.generate(PROMPTS, settings)
+                for r in g.rollouts
+            ]
+            for engine in (own, sampler)
+        )
+        assert ours == theirs
 
 
 def test_half_loaded_weights_stop_the_run(sampler, policy):
@@ -172,11 +206,50 @@ def lying(monkeypatch):
 
 
 def test_a_load_that_never_happened_stops_the_run(sampler, policy, monkeypatch):
+    made = bridge(sampler, policy)
+    made.sync_weights()
     lying(monkeypatch)
     with torch.no_grad():
+        policy.model.get_input_embeddings().weight.mul_(1 + 1e-4)
+    with pytest.raises(EngineError, match=f"{STALE}.* to the bit"):
+        made.sync_weights()
+    assert made.difference < 1e-3, "what the bound alone lets pass"
+    with torch.no_grad():
         policy.model.get_input_embeddings().weight.mul_(2.0)
-    with pytest.raises(EngineError, match=STALE):
-        bridge(sampler, policy).sync_weights()
+    with pytest.raises(EngineError, match=f"{STALE}.* differ by"):
+        made.sync_weights()
+
+
+def test_old_prefixes_are_dropped_also_while_somebody_asks(sampler, policy, process):
+    """Whose request holds them: it waits, and is read again with the new weights."""
+    bridge(sampler, policy).sync_weights()
+    prompt = list(range(5, 105))
+    other, settings = (
+        ServerSampler(process.url, 256, timeout=60),
+        SamplingSettings(max_tokens=150, min_tokens=150),
+    )
+    asking = threading.Thread(target=other.generate, args=([prompt], settings, 64))
+    asking.start()
+    answers, ask = [], sampler.connections[0].ask
+
+    def watched(path, *rest, **more):
+        answer = ask(path, *rest, **more)
+        answers.extend([answer["success"]] if path.startswith("/reset_prefix_cache") else [])
+        return answer
+
+    while ask("/reset_prefix_cache", {})["success"]:
+        time.sleep(0.02)
+    sampler.connections[0].ask = watched
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.mul_(1.3)
+    bridge(sampler, policy).sync_weights()
+    assert answers == [False, True], "nobody was asking: no test"
+    (group,) = sampler.generate([prompt], SamplingSettings(max_tokens=8, seed=0), n=4)
+    asking.join()
+    scores = policy.score([prompt] * 4, [r.token_ids for r in group.rollouts])
+    for own, rollout in zip(scores, group.rollouts, strict=True):
+        torch.testing.assert_close(torch.tensor(own), torch.tensor(rollout.logprobs), atol=1e-3, rtol=0)
 
 
 def test_a_restarted_server_gets_its_weights_again_and_is_proven_again(sampler, policy, folder, monkeypatch):
