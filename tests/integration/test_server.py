@@ -14,7 +14,6 @@ import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from pathlib import Path
 
 import psutil
 import pyarrow.parquet
@@ -34,7 +33,6 @@ from trlmath.sampling.server_engine import ServerSampler
 from trlmath.sampling.server_process import ServerProcess
 from trlmath.sampling.server_weights import FilesTransport, ServerWeights
 from trlmath.sampling.settings import SamplingSettings
-from trlmath.sampling.transformers_engine import TransformersSampler
 from trlmath.sampling.transformers_engine import TransformersSampler
 from trlmath.sampling.weight_files import WeightFiles
 
@@ -150,38 +148,6 @@ def test_a_policy_behind_a_url_samples_and_scores_as_the_model(sampler, folder, 
         for told in (score.logprobs, rollout.logprobs):
             torch.testing.assert_close(torch.tensor(told), own, atol=1e-4, rtol=0)
         assert score.entropy_kind == "estimate"
-    # without a context the server's own, and a pair may fill it
-    with trlmath.Policy(str(folder), url=process.url) as policy:
-        assert policy.sampler.context == 256
-        prompt = tokenizer(text=texts[0])["input_ids"]
-        full = [5 + i % 50 for i in range(256 - len(prompt))]
-        scores = policy.score(texts[:1] * 2, [full, full[:3]])
-    with torch.no_grad():
-        logits = model(torch.tensor([[*prompt, *full]])).logits[0, len(prompt) - 1 : -1]
-    own = logits.log_softmax(-1)[range(len(full)), full]
-    torch.testing.assert_close(torch.tensor(scores[0].logprobs), own, atol=1e-4, rtol=0)
-    torch.testing.assert_close(torch.tensor(scores[1].logprobs), own[:3], atol=1e-4, rtol=0)
-
-
-def test_min_tokens_and_stop_mean_what_they_mean_in_process(sampler, process, folder):
-    model, tokenizer = loaded(folder)
-    sampler.load_weights(model.named_parameters())
-    served = Path(process.command[process.command.index("--model") + 1])
-    ends = json.loads((served / "generation_config.json").read_text())["eos_token_id"]
-    own = TransformersSampler(model, tokenizer, ends)
-    free = own.generate(PROMPTS, SamplingSettings(temperature=0, max_tokens=30))[0].rollouts[0].text
-    for floor in (0, 4, 12):
-        stop = (free[2:5], free[0], "e")
-        settings = SamplingSettings(temperature=0, max_tokens=30, min_tokens=floor, stop=stop)
-        ours, theirs = (
-            [
-                (r.text, r.token_ids, r.finish_reason)
-                for g in engine.generate(PROMPTS, settings)
-                for r in g.rollouts
-            ]
-            for engine in (own, sampler)
-        )
-        assert ours == theirs
     # without a context the server's own, and a pair may fill it
     with trlmath.Policy(str(folder), url=process.url) as policy:
         assert policy.sampler.context == 256
