@@ -11,6 +11,8 @@ from trlmath.errors import EngineError
 
 # of a model whose embeddings are tied: vLLM drops it, as it is the embeddings
 _TIED = "lm_head.weight"
+# parameters of vLLM's that are buffers in transformers' modules: not trained, so never sent
+_BUFFERS = ("e_score_correction_bias",)
 
 
 def load_into(model: Any, named_tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, list[str]]:
@@ -47,7 +49,7 @@ def _expected(model: Any) -> set[str]:
     return {
         name
         for name, _ in model.named_parameters()
-        if not any(name.startswith(f"{module}.") for module in made)
+        if not name.endswith(_BUFFERS) and not any(name.startswith(f"{module}.") for module in made)
     }
 
 
