@@ -1,7 +1,8 @@
 """Tokens, keys and passwords: taken out of whatever is shown or kept, and refused in recipes.
 
 A secret is known by where it stands (an environment variable called ``..._TOKEN``, ``..._KEY``, ``...SECRET``
-or ``...PASSWORD``; the ``user:password@`` of a URL) or by how it looks (the Hub's ``hf_...``, ``sk-...``).
+or ``...PASSWORD``, or named on the command line as one that holds a key; the ``user:password@`` of a URL)
+or by how it looks (the Hub's ``hf_...``, ``sk-...``).
 """
 
 from __future__ import annotations
@@ -30,9 +31,21 @@ _KEY = re.compile(
 _NAME_OF_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
+_pointed_at: set[str] = set()
+
+
+def of_variable(name: str) -> str:
+    """The value of the environment variable `name`, which holds a secret whatever it is called; "" if unset.
+
+    From then on it is masked as those are that are called like one.
+    """
+    _pointed_at.add(name)
+    return os.environ.get(name, "")
+
+
 def without_values(text: str) -> str:
     """Return `text` with the values of secret environment variables masked, and nothing else touched."""
-    values = {os.environ.get(name, "") for name in _names(tuple(os.environ))}
+    values = {os.environ.get(name, "") for name in (*_names(tuple(os.environ)), *_pointed_at)}
     for value in sorted(values, key=len, reverse=True):  # the longer first: one may be part of another
         if len(value) >= _SHORTEST and value in text:
             text = text.replace(value, MASK)

@@ -9,6 +9,7 @@ import subprocess
 import pytest
 from launching import ROOT, command, environment
 
+from trlmath.cli.traces import _key as teachers_key
 from trlmath.errors import EngineError, RecipeError, visible
 from trlmath.recipe import load_recipe
 from trlmath.reward_faults import unscored
@@ -63,6 +64,15 @@ def test_a_secret_that_is_exchanged_is_known_at_once(monkeypatch):
     monkeypatch.delenv("SOME_TOKEN")
     monkeypatch.setenv("OTHER_TOKEN", "third-of-them")
     assert hidden("third-of-them") == "***"
+
+
+def test_a_variable_that_is_named_as_holding_a_key_is_masked_whatever_it_is_called(monkeypatch):
+    monkeypatch.setattr("trlmath.secrets._pointed_at", set())
+    monkeypatch.setenv("TEACHER_ACCESS", "a-teachers-password")
+    assert hidden("a-teachers-password") == "a-teachers-password"
+    assert teachers_key("TEACHER_ACCESS") == "a-teachers-password"
+    assert hidden("bad key a-teachers-password!") == "bad key ***!"
+    assert "a-teachers-password" not in visible(EngineError("the server said: a-teachers-password"))
 
 
 def test_secrets_in_plain_data():

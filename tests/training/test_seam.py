@@ -10,6 +10,7 @@ import importlib
 import inspect
 import json
 import pkgutil
+import re
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -25,6 +26,8 @@ FOREIGN = ("trl", "transformers", "accelerate", "vllm")
 # Relied on without being overridden: called by position or with these names, replaced, or registered with.
 USED = {
     "transformers:Trainer.training_step": "trlmath/training/update.py (called past TRL's)",
+    "transformers:Trainer._load_from_checkpoint": "trlmath/training/stepped_run.py",
+    "transformers:TrainingArguments._setup_devices": "trlmath/training/checkpointing.py (replaced)",
     "transformers:integrations.integration_utils.rewrite_logs": "trlmath/training/trackers.py (replaced)",
     "transformers:integrations.sdpa_attention.sdpa_attention_forward": "trlmath/training/shared_prompts.py",
     "transformers:integrations.sdpa_attention.repeat_kv": "trlmath/training/shared_attention.py",
@@ -51,6 +54,15 @@ USED = {
     "vllm:LLM.reset_prefix_cache": "trlmath/sampling/vllm_load.py",
     "vllm:LLM.sleep": "trlmath/sampling/vllm_engine.py",
     "vllm:LLM.wake_up": "trlmath/sampling/vllm_engine.py",
+}
+
+# What TRL's trainers keep in private attributes, and ours read or set.
+ATTRIBUTES = {
+    "trl:GRPOTrainer": (
+        "_entropy_bonus_enabled _last_loaded_step _logs _metrics _step _tokenizer _total_train_tokens",
+        "trlmath/training/grpo.py, update.py and preflight.py",
+    ),
+    "trl:SFTTrainer": ("_metrics _total_train_tokens", "trlmath/training/sft.py and preflight.py"),
 }
 
 # vLLM's arguments: those that are given must be there, whatever else there is.
@@ -216,6 +228,41 @@ def test_nothing_that_is_relied_on_has_moved():
         sentence = moved(key, told["signatures"][key], now, ours.get(key, "trlmath"), then)
         wrong += [sentence] if sentence else []
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("key", ATTRIBUTES)
+def test_the_private_attributes_are_still_there(key):
+    names, ours = ATTRIBUTES[key]
+    source = inspect.getsource(resolve(key))
+    missing = [name for name in names.split() if f"self.{name}" not in source]
+    assert not missing, f"{told('trl')}: {key} has no {', '.join(missing)} any more. Look at {ours}."
+
+
+def private_uses(folder):
+    """(file, name) of what is private in a foreign class that our code names, and does not define itself."""
+    foreign = (
+        "trl:GRPOTrainer",
+        "trl:SFTTrainer",
+        "transformers:TrainingArguments",
+        "accelerate:Accelerator",
+    )
+    classes = [resolve(key) for key in (*foreign, "trl:generation.vllm_generation.VLLMGeneration")]
+    theirs = {n for cls in classes for n in dir(cls) if re.fullmatch(r"_[a-z]\w*", n)}
+    texts = {file: file.read_text(encoding="utf-8") for file in sorted(folder.rglob("*.py"))}
+    defined = set(re.findall(r"def (_\w+)", "".join(texts.values())))
+    for file, text in texts.items():
+        for name in sorted((theirs - defined) & set(re.findall(r"""[."'](_[a-z]\w*)\b""", text))):
+            yield file.name, name
+
+
+def test_what_is_private_to_others_and_used_is_recorded():
+    known = {key.rpartition(".")[2] for key in recorded()["signatures"]}
+    used = list(private_uses(Path(trlmath.__file__).parent))
+    assert ("stepped_run.py", "_load_from_checkpoint") in used
+    assert ("checkpointing.py", "_setup_devices") in used
+    assert [f"{name} in {file}" for file, name in used if name not in known] == [], (
+        "add what is used to USED and record it (python tests/training/test_seam.py)"
+    )
 
 
 @pytest.mark.vllm

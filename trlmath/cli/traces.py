@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +10,7 @@ import click
 
 from trlmath.cli.launch import quiet_libraries, readable_errors
 from trlmath.errors import RecipeError
+from trlmath.secrets import of_variable
 
 # tokens of a trace where nothing is said and the teacher's context allows it
 ROOM = 1024
@@ -166,6 +166,7 @@ def _teacher(prompts: list[str], options: dict[str, Any], held: ExitStack) -> tu
 def _key(name: str | None) -> str | None:
     if name is None:
         return None
-    if not os.environ.get(name):
+    key = of_variable(name)
+    if not key:
         raise RecipeError(f"--api-key-env: the environment has no variable {name!r}, or it is empty.")
-    return os.environ[name]
+    return key
