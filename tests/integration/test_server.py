@@ -346,6 +346,22 @@ def test_a_server_that_is_gone_in_a_phase_ends_the_run_in_time(
     goes_on(folder, tmp_path / "run", proxy.url, asked)
 
 
+@pytest.mark.parametrize("phase", ["load"])  # a start of vLLM each: any of PHASES may stand here
+def test_a_server_of_the_runs_own_that_is_killed_ends_the_run(folder, tmp_path, monkeypatch, phase):
+    before = {child.pid for child in psutil.Process().children()}
+
+    def kill():
+        (pid,) = {c.pid for c in psutil.Process().children() if "--port " in line_of(c)} - before
+        os.killpg(pid, signal.SIGKILL)
+
+    at = AtPhase(monkeypatch, phase, kill, after=PHASES[phase])
+    with pytest.raises(EngineError, match="This run started it, and it ended with status -9.*server.log"):
+        servers.train(folder, tmp_path / "run", mode="server")
+    assert time.monotonic() - at.struck_at < 30
+    told = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert (told["status"], told["step"]) == ("failed", 1)
+
+
 def goes_on(folder, directory, url, asked):
     """The run ended with an error after its first step; the same command finishes it, asking the same."""
     told = json.loads((directory / "manifest.json").read_text())
