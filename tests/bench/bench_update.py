@@ -3,7 +3,8 @@
     python tests/bench/bench_update.py [--repeats 5] [--model 20M] [--budget 4096] [--trl-rows 8]
 
 Both sides take turns in one process; peak memory is of two further processes. The last line is the ratio
-of medians, as in `update 4.31x TRL`. --quick makes it small enough for a busy machine.
+of medians, as in `update 4.31x TRL`. --quick makes it small enough for a busy machine. The exit status is 1
+when the gradients of both sides differ by more than rounding.
 """
 
 from __future__ import annotations
@@ -36,14 +37,15 @@ from updates import (
 
 UNEVEN = Shape()
 UNIFORM = Shape(prompt=(200, 200), median=200, longest=200, spread=0.0, flat=0.0)
+ROUNDING = 1e-4  # of the largest gradient
 QUICK = {"rollouts": 32, "longest": 512, "median": 75, "prompt": (60, 150)}
 
 
-def main() -> None:
+def main() -> int:
     options = parse()
     if options.side:
         print(json.dumps(memory(options)))
-        return
+        return 0
     uneven, uniform = shapes(options)
     peak = matmul_peak(options.clock)
     folder, vocabulary = model_of(options.model), SIZES[options.model][-1]
@@ -51,10 +53,11 @@ def main() -> None:
         f"{options.model} parameters, {torch.get_num_threads()} threads, budget {options.budget} tokens, "
         f"TRL {options.trl_rows} rows a forward; {options.repeats} repeats in turn, {options.clock} time"
     )
-    ratios = {}
+    ratios, differ = {}, []
     for name, shape in {"uneven": uneven, "uniform": uniform}.items():
         if options.only in (None, name):
-            ratios[name] = compare(name, shape, folder, vocabulary, peak, options)
+            ratios[name], found = compare(name, shape, folder, vocabulary, peak, options)
+            differ += found
     if not options.no_memory and options.only in (None, "memory"):
         grown = {side: measured_elsewhere(side) for side in ("trl", "ours")}
         print(
@@ -63,8 +66,12 @@ def main() -> None:
         )
     if "uniform" in ratios:
         print(f"uniform lengths, no group without spread: {ratios['uniform']:.2f}x TRL")
+    broken = not all(d < ROUNDING for d in differ)  # NaN too
+    if broken:
+        print(f"BROKEN: gradients differ by {differ} of the largest, not all under {ROUNDING:.0e}")
     if "uneven" in ratios:
         print(f"update {ratios['uneven']:.2f}x TRL")
+    return int(broken)
 
 
 def shapes(options: argparse.Namespace) -> tuple[Shape, Shape]:
@@ -76,8 +83,11 @@ def shapes(options: argparse.Namespace) -> tuple[Shape, Shape]:
     return replace(UNEVEN, **QUICK), replace(UNIFORM, rollouts=32, prompt=(100, 100), median=100, longest=100)
 
 
-def compare(name, shape, folder, vocabulary, peak, options) -> float:
-    """Both sides in turn, and ours with padded rows; prints a table, returns TRL's median over ours."""
+def compare(name, shape, folder, vocabulary, peak, options) -> tuple[float, list[float]]:
+    """Both sides in turn, and ours with padded rows; prints a table.
+
+    Returns TRL's median over ours, and by how much the gradients of our sides differ from TRL's.
+    """
     batch = rollouts(shape, vocabulary)
     sides = {
         "TRL": TrlUpdate(folder, shape, options.trl_rows),
@@ -101,11 +111,9 @@ def compare(name, shape, folder, vocabulary, peak, options) -> float:
     for side, times in taken.items():
         median = statistics.median(times)
         print(f"{side:22} {median:9.2f} {min(times):9.2f} {base / median:7.2f} {flops / median / peak:11.0%}")
-    print(
-        f"gradients differ by {gradients_differ(sides['trlmath'], sides['TRL']):.1e} of the largest; "
-        f"matrix product {peak / 1e9:.0f} GFLOP/s"
-    )
-    return base / statistics.median(taken["trlmath"])
+    differ = [gradients_differ(side, sides["TRL"]) for side in list(sides.values())[1:]]
+    print(f"gradients differ by {max(differ):.1e} of the largest; matrix product {peak / 1e9:.0f} GFLOP/s")
+    return base / statistics.median(taken["trlmath"]), differ
 
 
 def memory(options: argparse.Namespace) -> float:
@@ -154,4 +162,4 @@ def parse() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

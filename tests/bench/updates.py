@@ -216,6 +216,13 @@ def resident() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
 
 
+def held() -> float:
+    """Memory that this process has to itself, MiB: anonymous pages and swapped ones; no mapped files."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]
+    sizes = {name.rstrip(":"): int(size) for name, size, _ in map(str.split, lines)}
+    return (sizes["Anonymous"] + sizes["Swap"]) / 1024
+
+
 class PeakMemory:
     """Samples resident memory while it is open; `grown` is the peak above what there was before, MiB."""
 

@@ -1,4 +1,4 @@
-"""recipes/accelerate: every file is one that accelerate reads, and DDP trains with it."""
+"""recipes/accelerate: every file is one that accelerate reads; DDP trains with it, FSDP2 starts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_accelerate_reads_it(name):
 
 
 @pytest.mark.slow
-def test_ddp_trains_two_processes(tmp_path):
+def test_ddp_trains_two_processes_and_fsdp2_starts(tmp_path):
     directory = tmp_path / "run"
     overrides = ["trainer.max_steps=2", "rollout.prompts_per_step=4", "rollout.group_size=4"]
     overrides += [
@@ -55,21 +55,23 @@ def test_ddp_trains_two_processes(tmp_path):
         "rollout.updates_per_rollout=2",
         "evaluation.enabled=false",
     ]
-    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(FOLDER / "ddp.yaml")]
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file"]
     both = [  # at once, and each on a port of its own
         subprocess.Popen(
-            [*launcher, "recipes/grpo.py", *overrides, *more],
+            [*launcher, str(FOLDER / file), "recipes/grpo.py", *overrides, *more],
             cwd=ROOT,
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for more in ([f"run.dir={directory}"], ["--dry-run"])
+        # sharding itself takes a GPU; DeepSpeed, for zero2 and zero3, is not there
+        for file, more in (("ddp.yaml", [f"run.dir={directory}"]), ("fsdp2.yaml", ["--dry-run"]))
     ]
     for process in both:
         output, _ = process.communicate(timeout=280)
         assert process.returncode == 0, output[-3000:]
+    assert "prompts_per_step: 4" in output, "the recipe as it would run"
     training = [row for row in metrics(directory) if "train/loss" in row]
     assert [row["step"] for row in training] == [1, 2]
     assert training[0]["time/old_logprobs"] > 0
