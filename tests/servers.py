@@ -153,6 +153,20 @@ def phase_of(path, body):
     return None
 
 
+def generate_for(sampler, prompts, seconds):
+    """Draw again and again."""
+    from trlmath.sampling.settings import SamplingSettings
+
+    started = time.monotonic()
+    while time.monotonic() - started < seconds:
+        sampler.generate(prompts, SamplingSettings(max_tokens=40, min_tokens=40), n=16)
+
+
+def line_of(process):
+    """A process's command line, each word followed by a space."""
+    return " ".join(process.cmdline()) + " "
+
+
 @contextmanager
 def raises_stale():
     """The engine is found to be stale in the block."""

@@ -22,13 +22,12 @@ import servers
 import torch
 from hostile import check_cuts, check_nothing_leaks, hostile_copy, loaded
 from launching import metrics
-from servers import STALE, AtPhase, Proxy, bridge, changed
+from servers import STALE, AtPhase, Proxy, bridge, changed, generate_for, line_of
 from tiny import ODD, save_tiny_model
 
 import trlmath
 from trlmath.errors import EngineError
 from trlmath.recipe import parse_recipe
-from trlmath.sampling import server_process
 from trlmath.sampling.server_engine import ServerSampler
 from trlmath.sampling.server_process import ServerProcess
 from trlmath.sampling.server_weights import FilesTransport, ServerWeights
@@ -346,22 +345,6 @@ def test_a_server_that_is_gone_in_a_phase_ends_the_run_in_time(
     goes_on(folder, tmp_path / "run", proxy.url, asked)
 
 
-@pytest.mark.parametrize("phase", ["load"])  # a start of vLLM each: any of PHASES may stand here
-def test_a_server_of_the_runs_own_that_is_killed_ends_the_run(folder, tmp_path, monkeypatch, phase):
-    before = {child.pid for child in psutil.Process().children()}
-
-    def kill():
-        (pid,) = {c.pid for c in psutil.Process().children() if "--port " in line_of(c)} - before
-        os.killpg(pid, signal.SIGKILL)
-
-    at = AtPhase(monkeypatch, phase, kill, after=PHASES[phase])
-    with pytest.raises(EngineError, match="This run started it, and it ended with status -9.*server.log"):
-        servers.train(folder, tmp_path / "run", mode="server")
-    assert time.monotonic() - at.struck_at < 30
-    told = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    assert (told["status"], told["step"]) == ("failed", 1)
-
-
 def goes_on(folder, directory, url, asked):
     """The run ended with an error after its first step; the same command finishes it, asking the same."""
     told = json.loads((directory / "manifest.json").read_text())
@@ -373,34 +356,6 @@ def goes_on(folder, directory, url, asked):
     assert all(row["engine/freshness"] < 1e-5 for row in rows)
     assert run.trainer.sampler.weights_version == 3, "counted on, not anew"
     assert questions(directory) == asked
-
-
-def test_a_server_that_dies_while_it_starts(folder, tmp_path):
-    def start(number, seconds):
-        server = ServerProcess(str(folder), 256, "float32", log=tmp_path / "log")
-        time.sleep(1)
-        os.killpg(server.process.pid, number)
-        with pytest.raises(EngineError) as told:
-            server.wait(seconds)
-        assert server.process.poll() is not None, "nothing is left of it"
-        return str(told.value)
-
-    assert "ended with status -9 before it was ready" in start(signal.SIGKILL, 60)
-    assert "did not answer at http://127.0.0.1" in start(signal.SIGSTOP, 1)
-
-
-def test_a_bad_option_is_told_in_the_servers_own_words(folder, tmp_path):
-    broken = ServerProcess(
-        str(folder), 256, "float32", options={"max_num_seqs": "many"}, log=tmp_path / "log"
-    )
-    with pytest.raises(EngineError, match="ended with status .*before it was ready(.|\n)*max-num-seqs"):
-        broken.wait(200)
-
-
-def generate_for(sampler, seconds):
-    started = time.monotonic()
-    while time.monotonic() - started < seconds:
-        sampler.generate(PROMPTS, SamplingSettings(max_tokens=40, min_tokens=40), n=16)
 
 
 def test_one_of_two_servers_dies(folder, process, policy, open_sampler, tmp_path):
@@ -432,45 +387,10 @@ def test_one_of_two_servers_dies(folder, process, policy, open_sampler, tmp_path
     threading.Timer(0.5, os.killpg, (pid, signal.SIGKILL)).start()
     started = time.monotonic()
     with pytest.raises(EngineError, match=f"no vLLM server answers at {own.url}/"):
-        generate_for(both, seconds=60)
+        generate_for(both, PROMPTS, seconds=60)
     with pytest.raises(EngineError, match="This run started it, and it ended with status -9.*server.log"):
         own.generate(PROMPTS, SamplingSettings(max_tokens=2))
     assert time.monotonic() - started < 60
     own.close()
     assert not root.exists()
     assert len(open_sampler(process.url).generate(PROMPTS, SamplingSettings(max_tokens=4))) == 3
-
-
-def line_of(process):
-    return " ".join(process.cmdline()) + " "
-
-
-def test_a_server_with_packed_copies_is_found_stale_and_one_without_engine_answers_500(
-    folder, policy, open_sampler, tmp_path, monkeypatch
-):
-    """The trap of vLLM's float32 CPU layers, as it is without our worker; then its engine alone dies."""
-    plain = server_process.server_command
-
-    def trapped(*arguments):
-        return [
-            a.replace("trlmath.sampling.vllm_worker.WorkerExtension", "trapped_worker.TrappedWorker")
-            for a in plain(*arguments)
-        ]
-
-    monkeypatch.setattr(server_process, "server_command", trapped)
-    monkeypatch.setenv("PYTHONPATH", os.path.dirname(servers.__file__))
-    server = ServerProcess(str(folder), 256, "float32", log=tmp_path / "server.log")
-    try:
-        server.wait(280)
-        sampler = open_sampler(server.url)
-        with pytest.raises(EngineError, match=STALE):
-            bridge(sampler, policy).sync_weights()
-        family = psutil.Process(server.process.pid).children(recursive=True)
-        engine = next(c for c in family if "EngineCore" in line_of(c))
-        started = time.monotonic()
-        threading.Timer(0.5, engine.kill).start()
-        with pytest.raises(EngineError, match="answered 500: .*EngineCore|no vLLM server answers"):
-            generate_for(sampler, seconds=60)
-        assert time.monotonic() - started < 60
-    finally:
-        server.stop()
