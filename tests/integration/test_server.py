@@ -12,7 +12,6 @@ import os
 import signal
 import threading
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -22,7 +21,7 @@ import servers
 import torch
 from hostile import check_cuts, check_nothing_leaks, hostile_copy, loaded
 from launching import metrics
-from servers import STALE, AtPhase, Proxy, bridge, changed, generate_for, line_of
+from servers import STALE, AtPhase, Proxy, bridge, generate_for, line_of
 from tiny import ODD, save_tiny_model
 
 import trlmath
@@ -30,10 +29,8 @@ from trlmath.errors import EngineError
 from trlmath.recipe import parse_recipe
 from trlmath.sampling.server_engine import ServerSampler
 from trlmath.sampling.server_process import ServerProcess
-from trlmath.sampling.server_weights import FilesTransport, ServerWeights
 from trlmath.sampling.settings import SamplingSettings
 from trlmath.sampling.transformers_engine import TransformersSampler
-from trlmath.sampling.weight_files import WeightFiles
 
 pytestmark = [
     pytest.mark.slow,
@@ -67,29 +64,8 @@ def proxy(process):
 
 
 @pytest.fixture
-def open_sampler():
-    """Makes the sampler of one or several servers, which takes weights."""
-    with ExitStack() as held:
-
-        def make(*urls):
-            sampler = ServerSampler(list(urls), 256, timeout=60)
-            files = WeightFiles(dtype=torch.float32)
-            held.callback(files.close)
-            sampler.take_weights_from(ServerWeights(FilesTransport(sampler.connections, files)))
-            return sampler
-
-        yield make
-
-
-@pytest.fixture
 def sampler(process, open_sampler):
     return open_sampler(process.url)
-
-
-@pytest.fixture
-def policy(folder):
-    """A reference engine around a model whose weights differ from the served ones."""
-    return changed(folder)
 
 
 def test_weights_arrive_and_rollouts_come_from_them(sampler, policy):

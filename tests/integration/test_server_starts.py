@@ -10,21 +10,16 @@ import json
 import os
 import signal
 import time
-from contextlib import ExitStack
 
 import psutil
 import pytest
 import servers
-import torch
-from servers import STALE, AtPhase, bridge, changed, generate_for, line_of
+from servers import STALE, AtPhase, bridge, generate_for, line_of
 from tiny import ODD, save_tiny_model
 
 from trlmath.errors import EngineError
 from trlmath.sampling import server_process
-from trlmath.sampling.server_engine import ServerSampler
 from trlmath.sampling.server_process import ServerProcess
-from trlmath.sampling.server_weights import FilesTransport, ServerWeights
-from trlmath.sampling.weight_files import WeightFiles
 
 pytestmark = [
     pytest.mark.slow,
@@ -39,27 +34,6 @@ PROMPTS = [[5, 6, 7], [40, 41], [9] * 20]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return save_tiny_model(tmp_path_factory.mktemp("served"), **ODD)
-
-
-@pytest.fixture
-def open_sampler():
-    """Makes the sampler of one or several servers, which takes weights."""
-    with ExitStack() as held:
-
-        def make(*urls):
-            sampler = ServerSampler(list(urls), 256, timeout=60)
-            files = WeightFiles(dtype=torch.float32)
-            held.callback(files.close)
-            sampler.take_weights_from(ServerWeights(FilesTransport(sampler.connections, files)))
-            return sampler
-
-        yield make
-
-
-@pytest.fixture
-def policy(folder):
-    """A reference engine around a model whose weights differ from the served ones."""
-    return changed(folder)
 
 
 @pytest.mark.parametrize("phase", ["load"])  # a start of vLLM each: any of PHASES may stand here
