@@ -78,8 +78,8 @@ def launch(name: str, run: Callable[[Recipe], None], check: Callable[[Recipe], N
     try:
         with readable_errors():
             command(standalone_mode=False)
-    except Exception:  # noqa: BLE001 - it is shown, and the end is ours
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+    except Exception as error:  # noqa: BLE001 - it is shown, and the end is ours
+        sys.excepthook(type(error), error, error.__traceback__)
         leave(1)
     leave(0)
 

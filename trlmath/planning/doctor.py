@@ -9,17 +9,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from packaging.requirements import Requirement
 
 from trlmath.errors import TrlmathError
 from trlmath.recipe import Recipe
+
+if TYPE_CHECKING:
+    from trlmath.sampling.sampler import Sampler
+    from trlmath.sampling.server_http import Connection
 
 Status = Literal["ok", "note", "fail"]
 
@@ -344,11 +348,14 @@ def _engine(recipe: Recipe, algorithm: str = "grpo") -> Finding:
     context = min(files.context or 1024, 256)
     started = time.perf_counter()
     with ExitStack() as held:
-        brings, taken = algorithm != "evaluate" or name != SERVER, ""
+        brings = algorithm != "evaluate" or name != SERVER
+        theirs: Sampler
+        marked: Sequence[Connection] = ()
         if name == SERVER:
-            theirs = open_server(recipe, files.path, context, recipe.model.dtype, train=brings)
-            held.callback(theirs.close)
-            taken = ", ".join(sorted(served_versions(theirs.connections) - {"", _MARK})) if brings else ""
+            theirs = server = open_server(recipe, files.path, context, recipe.model.dtype, train=brings)
+            held.callback(server.close)
+            marked = server.connections if brings else ()
+            taken = ", ".join(sorted(served_versions(marked) - {"", _MARK}))
             if taken:
                 return Finding(
                     "engine",
@@ -358,15 +365,14 @@ def _engine(recipe: Recipe, algorithm: str = "grpo") -> Finding:
                     "when that run has ended, start the server again and ask once more.",
                 )
         else:
-            theirs = build_sampler(recipe, files, name, context, held, max_seqs=4)  # type: ignore[assignment]
+            theirs = build_sampler(recipe, files, name, context, held, max_seqs=4)
         ready = time.perf_counter() - started
         started = time.perf_counter()
         if brings:
             theirs.load_weights((n, p.detach()) for n, p in model.named_parameters())
         seconds = time.perf_counter() - started
-        if name == SERVER and brings:
-            for connection in theirs.connections:  # type: ignore[attr-defined]
-                connection.rpc("trlmath_set_version", version=_MARK)
+        for connection in marked:
+            connection.rpc("trlmath_set_version", version=_MARK)
         ids = files.tokenizer(text="What is 12 + 30? <think> 12 + 30 = 42 </think>")["input_ids"]
         pair = ([ids[: len(ids) // 2]], [ids[len(ids) // 2 :]])
         told = torch.tensor(ours.score(*pair)[0]) - torch.tensor(theirs.score(*pair)[0])

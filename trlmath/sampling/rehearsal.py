@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from transformers.cache_utils import Cache
 
-from trlmath.sampling.growing_cache import make_cache
 from trlmath.sampling.settings import SamplingSettings
-from trlmath.sampling.transformers_engine import TransformersSampler, _drawer, _eval_mode
+from trlmath.sampling.transformers_engine import TransformersSampler, _drawer, _eval_mode, read_prompts
 
 PIECES = 64  # in which the cache grows, at most: about as much at once as token by token
 
@@ -33,18 +32,8 @@ def rehearse(
         ids = torch.zeros(prompts, prompt, dtype=torch.long, device=model.device)
         mask = torch.ones_like(ids)
         mask[0, : prompt - 1][:1] = 0
-        cache = make_cache(model.config)
-        out = model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        cache.batch_repeat_interleave(n)
+        cache, logits = read_prompts(model, ids, mask, n)
         mask = mask.repeat_interleave(n, 0)
-        logits = out.logits[:, -1].repeat_interleave(n, 0)
         if completion > 1:
             grow(cache, completion - 2)
             at = mask.sum(-1)[:, None] + completion - 2

@@ -97,17 +97,7 @@ class TransformersSampler:
         pad = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else 0
         ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts], device=device)
         mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
-        cache = make_cache(model.config)
-        out = model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        cache.batch_repeat_interleave(n)
-        logits = out.logits[:, -1].repeat_interleave(n, 0)
+        cache, logits = read_prompts(model, ids, mask, n)
         lengths = mask.sum(-1).repeat_interleave(n)
         # Without left padding no mask is needed, and attention takes its quick road.
         padded: torch.Tensor | None = mask.repeat_interleave(n, 0) if int(mask.min()) == 0 else None
@@ -254,6 +244,25 @@ class _Row:
         self.ids: list[int] = []
         self.logps: list[float] = []
         self.finished = False
+
+
+def read_prompts(model: Any, ids: torch.Tensor, mask: torch.Tensor, n: int) -> tuple[Any, torch.Tensor]:
+    """Read prompts [rows, width], padded on the left.
+
+    Returns:
+        (the cache for `n` completions of each, logits [rows x n, vocabulary] of their first token).
+    """
+    cache = make_cache(model.config)
+    out = model(
+        input_ids=ids,
+        attention_mask=mask,
+        position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    cache.batch_repeat_interleave(n)
+    return cache, out.logits[:, -1].repeat_interleave(n, 0)
 
 
 def _drawer(settings: SamplingSettings, generator: torch.Generator) -> Callable:
